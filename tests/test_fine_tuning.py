@@ -547,7 +547,7 @@ def test_an_average_has_no_properties_of_one_training(checkpoints, tmp_path):
 
 @pytest.mark.parametrize("place", [0, 1])
 def test_models_that_start_from_a_model_may_have_other_seeds(checkpoints, tmp_path, place, caplog):
-    """Their weights decide, whichever of them started from the model."""
+    """The weights decide, whichever model started from the other."""
     draw = torch.Generator().manual_seed(1)
     weights, strange = torch.randn(2, 20, 20, generator=draw)
     similar = weights + torch.randn(20, 20, generator=draw)

@@ -272,9 +272,9 @@ def test_perplexity_is_per_token(tmp_path):
         tokenizer=SimpleNamespace(encode_target=list),
         force=lambda *_, **__: decodings,
     )
-    found = score_files(
+    overall = score_files(
         lambda: translator, ranks=ALONE, source=f"{tmp_path}/source", target=f"{tmp_path}/target",
         nbest=None, errors="strict", output=f"{tmp_path}/out", work={}, format="text",
         normalize="none",
     )  # fmt: skip
-    assert found == pytest.approx(2 ** (7 / 5))
+    assert overall == pytest.approx(2 ** (7 / 5))

@@ -169,7 +169,7 @@ def test_counts_ignore_case():
     def totals(change):
         lines = [*map(change, sources)], [*map(change, targets)]
         maps = alignment_by_counts("ibm1", "word", [], *lines, lambda count: None)
-        return [found.total for found in maps]
+        return [alignment.total for alignment in maps]
 
     for one, other in zip(totals(str), totals(str.lower), strict=True):
         assert np.array_equal(one, other)
