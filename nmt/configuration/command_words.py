@@ -60,8 +60,8 @@ def with_key(command: str, overrides: Sequence[str]) -> list[str]:
 
 
 def _is_positional(text: str) -> bool:
-    name, equals, _ = text.partition("=")
-    return not equals or ("/" in name and Path(text).exists())
+    name = text.partition("=")[0]
+    return name == text or ("/" in name and Path(text).exists())
 
 
 def no_such_flag(flag: str) -> ConfigError:
