@@ -95,8 +95,8 @@ class Filters:
         return passing, dropped
 
     def tokens(self, corpus: Corpus, name: str) -> np.ndarray:
-        """Returns the indices of the pairs that pass the length and ratio filters, and whose text
-        has tokens: text of invisible characters has none after normalisation.
+        """Returns the indices of the pairs that have tokens on both sides, and pass the length and
+        ratio filters. Text of invisible characters may have no tokens after normalisation.
 
         Raises UserError if no pair passes.
         """

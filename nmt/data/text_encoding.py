@@ -43,7 +43,7 @@ def check_head(data: bytes, name: str) -> None:
     """Raises UserError if the beginning of a file shows UTF-16, UTF-32, a compressed or binary file, a
     Git LFS pointer or CR line endings.
 
-    data: first bytes of the file; more than HEAD bytes only show whether the file has newlines
+    data: first bytes of the file; those after the first HEAD bytes are only searched for newlines
     name: name of the file, for messages
     """
     head = data[:HEAD]

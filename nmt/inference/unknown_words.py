@@ -28,8 +28,8 @@ MARK = "⁇"
 def read_lexicon(path: str) -> dict[str, str]:
     """Reads a lexicon file, whose lines consist of a source word, a tab and a translation.
 
-    If a source word has several lines, the first line is used. Words are keys as NFC. Raises
-    UserError with the line number for a malformed line.
+    If a source word has several lines, the first line is used. The keys have the Unicode
+    normalisation form NFC. Raises UserError with the line number for a malformed line.
     """
     file = find_file(path, f"lexicon={path}")
     lexicon: dict[str, str] = {}
@@ -39,7 +39,7 @@ def read_lexicon(path: str) -> dict[str, str]:
             raise UserError(
                 f"{file}, line {number:,}: expected a source word, a tab and its translation"
             )
-        lexicon.setdefault(_composed(word.strip()), translation.strip())
+        lexicon.setdefault(_nfc(word.strip()), translation.strip())
     return lexicon
 
 
@@ -80,7 +80,7 @@ def filled(
             if attended != previous or not written.strip():
                 word = "".join(words[attended.start : attended.stop])
                 name = bare(word) or word  # the network writes the punctuation itself
-                entry = lexicon.get(_composed(word), lexicon.get(_composed(name)))
+                entry = lexicon.get(_nfc(word), lexicon.get(_nfc(name)))
                 replacement = name if entry is None else entry
                 candidate = f"{written} {replacement} "
                 if not any(_contains(candidate + rest, phrase) for phrase in forbidden):
@@ -90,14 +90,15 @@ def filled(
     return re.sub(" +", " ", written).strip(" ")
 
 
-def _composed(word: str) -> str:
-    """Returns a word as NFC, in which each accented letter is one character if possible."""
+def _nfc(word: str) -> str:
+    """Returns a word in the Unicode normalisation form NFC, so that composed and decomposed letters
+    are equal."""
     return unicodedata.normalize("NFC", word)
 
 
 def _contains(text: str, phrase: str) -> bool:
     """Returns whether the words of a phrase occur in a text one after another. In scripts without
-    spaces between words, the phrase may also be a part of a word."""
+    spaces between words, the phrase may also be part of a word."""
     phrase = phrase.strip()
     if not phrase:
         return False
@@ -181,5 +182,5 @@ def _entries_of_words(
         if translation is not None and list(piece_words).count(span) == len(span) == 1:
             word = source_words[span.start]
             text = tokenizer.decode([[translation]])[0]
-            entries.setdefault(_composed(bare(word) or word), bare(text) or text)
+            entries.setdefault(_nfc(bare(word) or word), bare(text) or text)
     return entries

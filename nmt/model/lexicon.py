@@ -10,8 +10,8 @@ The lexicon changes the distribution of the next token in one of two ways:
     bias       p_t(y) = softmax(logits_t + log(p_lex,t + ε))_y
     mixture    p_t(y) = g_t softmax(logits_t)_y + (1 − g_t) p_lex,t(y)    g_t = σ(w · readout_t + b)
 
-The paper's mixture has one learnt coefficient, 1/2 at first, instead of the gate g_t, which is
-about 0.88 at first.
+The paper's mixture has one learnt coefficient, initially 1/2, instead of the gate g_t, whose initial
+value is about 0.88.
 
 The lexicon is estimated before training (nmt/data/lexicon_estimation.py) and has no gradient. Each
 source token has at most k entries. Therefore only the candidates of a sentence, the C target tokens
