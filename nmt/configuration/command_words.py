@@ -4,7 +4,6 @@ import argparse
 import difflib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from nmt.foundation.errors import UsageError, quoted
@@ -45,7 +44,7 @@ def flags_and_words(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[
 
 def with_key(command: str, overrides: Sequence[str]) -> list[str]:
     """Converts positional arguments to the key that contains them as a list, such as folders=[…] of
-    nmt.report. A path that exists and has "/" before its first "=" is a positional argument.
+    nmt.report. A word with "/" before its first "=" is a path.
     """
     if command not in POSITIONAL:
         return list(overrides)
@@ -60,8 +59,7 @@ def with_key(command: str, overrides: Sequence[str]) -> list[str]:
 
 
 def _is_positional(text: str) -> bool:
-    name = text.partition("=")[0]
-    return name == text or ("/" in name and Path(text).exists())
+    return "=" not in text or "/" in text.partition("=")[0]
 
 
 def no_such_flag(flag: str) -> ConfigError:
