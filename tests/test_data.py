@@ -745,7 +745,8 @@ def test_files_with_any_names_are_a_part(tmp_path):
         train=f"{tmp_path}/train", validation=f"{tmp_path}/train", source="en", target="de"
     ).load()
     files = [f"{tmp_path}/europarl.src", f"{tmp_path}/x.trg.gz"]
-    for validation in (files, [files], f"{tmp_path}/train"):
+    without_ending = [files[0], f"{tmp_path}/x.trg"]
+    for validation in (files, without_ending, [files], f"{tmp_path}/train"):
         named = TextFiles(
             train=files, validation=validation, test=files, source="en", target="de"
         ).load()

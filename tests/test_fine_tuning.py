@@ -344,6 +344,26 @@ def test_faults_of_fine_tuning_are_reported(base, texts, tmp_path):
     failed(run("train", *command, "init_vocabulary=grow"), "needs init=RUN_DIR")
 
 
+@pytest.mark.parametrize(
+    "setting",
+    ["lowercase=true", "normalization=nfkc", "model=bpe", "byte_fallback=true"],
+)
+def test_a_grown_vocabulary_keeps_algorithm_and_normalization(base, texts, setting):
+    grow = f"init={base}", "init_vocabulary=grow", f"tokenizer.{setting}"
+    failed(run("train", *texts[1], *grow), f"tokenizer.{setting}: has no effect")
+
+
+def test_the_vocabulary_of_a_tokenizer_file_does_not_grow(base, texts, tmp_path):
+    """Nothing would be added to it."""
+    model = tmp_path / "sentencepiece.model"
+    model.write_bytes(ckpt.tokenizer_from(ckpt.read(base / ckpt.BEST)).source_model)
+    sizes = [size for size in SIZES if not size.startswith("sizes.vocabulary")]
+    file = "tokenizer=file", f"tokenizer.model={model}", "trainer.max_updates=1"
+    of_file = trained(tmp_path / "file", *texts[0], *sizes, *file)
+    grow = f"init={of_file}", "init_vocabulary=grow"
+    failed(run("train", *texts[1], *grow), "init_vocabulary=grow", "the tokenizer of init= is a file")
+
+
 # Word vectors
 
 

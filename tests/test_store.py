@@ -17,7 +17,7 @@ from nmt.configuration.configure import configure
 from nmt.data import Pairs, overlap, store
 from nmt.data import lines as line_files
 from nmt.data.epoch_batches import EpochBatches
-from nmt.data.filters import Filters, symbols
+from nmt.data.filters import Filters, fingerprint, symbols
 from nmt.data.overlap import held_out_in_training
 from nmt.data.preparation import prepare, train_once
 from nmt.data.sources.text import TextFiles
@@ -128,6 +128,30 @@ def test_the_pairs_are_those_of_memory(corpus, filters, caplog):
     assert {*output[0].split(" (dropped: ")[1][:-1].split(", ")} == {
         *output[1].split(" (dropped: ")[1][:-1].split(", ")
     }
+    assert fingerprint(disk.train) == fingerprint(memory.train)
+
+
+def test_the_fingerprint_is_of_the_lines_and_not_of_their_files(corpus, tmp_path):
+    """Compression and filters change no fingerprint, with word alignments neither."""
+    memory, disk = both(text(corpus, "data.alignment=links"))
+    for name in ("train.en", "train.de", "train.links"):
+        with gzip.open(tmp_path / f"{name}.gz", "wt", encoding="utf-8") as packed:
+            packed.write((corpus / name).read_text(encoding="utf-8"))
+    changes = f"data.train={tmp_path}/train", "filters.max_symbols=0.5"
+    _, compressed = both(text(corpus, "data.alignment=links", *changes))
+    _, without_links = both(text(corpus))
+    assert len(compressed.train) < len(disk.train)
+    expected = fingerprint(memory.train)
+    assert fingerprint(disk.train) == fingerprint(compressed.train) == expected
+    assert fingerprint(without_links.train) != expected
+
+
+def test_filters_of_lengths_use_the_same_store(corpus, cache):
+    stores = {
+        both(text(corpus, *filters))[1].train.store
+        for filters in ([], ["filters.max_length=20"], ["filters.max_ratio=3"])
+    }
+    assert len(stores) == 1
 
 
 def test_held_out_pairs_in_the_training_text_are_counted(corpus, caplog, monkeypatch):

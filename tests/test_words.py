@@ -292,12 +292,14 @@ def test_spellings_with_bytes_spell_the_text():
 
 @pytest.mark.parametrize("space", ["\u00a0", "\u202f", "\u3000", "\u2028"])
 @pytest.mark.parametrize("word", ["man", "Ω"])
-def test_words_after_unusual_spaces_keep_their_places(space, word):
-    """With an unknown word, too, for which SentencePiece writes <unk>."""
+@pytest.mark.parametrize(("model", "seed"), [("unigram", None), ("unigram", 1), ("bpe", 1)])
+def test_words_after_unusual_spaces_keep_their_places(space, word, model, seed):
+    """With an unknown word, too, for which SentencePiece writes <unk>, and with sampling."""
     corpus = ["the man goes to town in 5 minutes", "five km to the town"] * 9
-    tokenizer = SentencePiece(vocabulary_size=40).train(corpus, corpus)
+    sampling = {} if seed is None else {"sampling": 0.5}
+    tokenizer = SentencePiece(model=model, vocabulary_size=40, **sampling).train(corpus, corpus)
     line = f"the man goes 5{space}km to {word} town"
-    [ids] = tokenizer.encode_source([line])
+    [ids] = tokenizer.encode_source([line], seed)
     places = tokenizer.source_words(line, ids)
     pieces = tokenizer.source_pieces(ids)
     if word == "Ω":

@@ -246,7 +246,9 @@ def with_network_of(
 
 def _is_of_tokenizer(key: str, init_vocabulary: Any) -> bool:
     """Returns whether a key has no effect because the tokenizer of the initial model is used. With
-    init_vocabulary=grow, subwords of a new tokenizer are added."""
+    init_vocabulary=grow, subwords of a new tokenizer are added, which must read the same text and
+    segment it by the same algorithm."""
     if init_vocabulary == "grow":
-        return key == "tokenizer.lowercase"
+        common = ("lowercase", "normalization", "model", "byte_fallback")
+        return key in [f"tokenizer.{name}" for name in common]
     return key.startswith("tokenizer.") and key != "tokenizer.sampling"

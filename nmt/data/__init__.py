@@ -38,8 +38,8 @@ class Pairs:
         if a pair has fewer references
     regions: image regions described by target words, for each pair
     content: digest of the images that the source lines name; "" without images
-    store: folder on disk that contains the filtered pairs, and whose name identifies its content
-        (nmt/data/store.py); None for pairs in memory
+    store: folder on disk that contains the filtered pairs, and the digest of the pairs before
+        filtering (nmt/data/store.py); None for pairs in memory
     """
 
     source: Text
@@ -70,7 +70,7 @@ class Pairs:
             links=None if self.links is None else Selection(self.links, indices),
             more_references=[Selection(lines, indices) for lines in self.more_references],
             regions=None if self.regions is None else [self.regions[i] for i in indices],
-            # A selection has no store, since the store's name identifies the complete set of pairs.
+            # A selection has no store, since a store contains the complete set of pairs.
             store=None,
         )
 

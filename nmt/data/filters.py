@@ -4,18 +4,21 @@ import hashlib
 import json
 import logging
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
 from nmt.data import Pairs, Text, tag_of
+from nmt.data.lines import CHUNK
 from nmt.data.ragged import Corpus
 from nmt.foundation.errors import UserError
 from nmt.foundation.part_limits import RunView
 from nmt.foundation.ranges import NonNegative, Ratio, Size
 
 log = logging.getLogger(__name__)
+DIGEST = "digest"
+"""Name of the file in a store that contains the digest of the corpus before filtering."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +50,8 @@ class Filters:
     @property
     def key(self) -> str:
         """Filter settings as a string, which is part of the cache key of stored pairs."""
-        # Held-out pairs are dropped after reading the store. An empty `tags` is left out, so that
-        # stores of older versions are still used.
-        settings = {k: v for k, v in vars(self).items() if k != "drop_held_out"}
-        if not self.tags:
-            del settings["tags"]
-        return str(sorted(settings.items()))
+        later = ("max_length", "max_ratio", "drop_held_out")  # applied after reading the store
+        return str(sorted((k, v) for k, v in vars(self).items() if k not in later))
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
@@ -148,15 +147,32 @@ def symbols(text: str) -> float:
 
 
 def fingerprint(pairs: Pairs) -> str:
-    """Returns the SHA-256 digest of a corpus; equal for the same sentences in the same order."""
+    """Returns the SHA-256 digest of a corpus before filtering; equal for the same sentences in the
+    same order."""
     if pairs.store is not None:
-        return hashlib.sha256(f"{pairs.store.name} {len(pairs)}".encode()).hexdigest()
+        return (pairs.store / DIGEST).read_text(encoding="utf-8")
+    columns = [*pairs.columns.values(), *pairs.more_references]
+    return digest_of_columns(map(_chunks, columns), pairs.content)
+
+
+def digest_of_columns(columns: Iterable[Iterable[Sequence[str]]], content: str = "") -> str:
+    """Returns the SHA-256 digest of a corpus, each of whose columns is given as chunks of lines.
+
+    content: digest of the images that the source lines name; "" without images
+    """
     digest = hashlib.sha256()
-    for column in (*pairs.columns.values(), *pairs.more_references):
-        # Each column is hashed as a JSON list, one line at a time, in constant memory.
-        for i, line in enumerate(column):
-            digest.update(("[" if i == 0 else ", ").encode())
-            digest.update(json.dumps(line, ensure_ascii=False).encode("utf-8", "surrogatepass"))
-        digest.update(b"]" if len(column) else b"[]")
-    digest.update(pairs.content.encode())
+    for chunks in columns:
+        # Each column is hashed as a JSON list, one chunk at a time, in constant memory.
+        digest.update(b"[")
+        separator = ""
+        for chunk in filter(len, chunks):
+            lines = json.dumps([*chunk], ensure_ascii=False)[1:-1]
+            digest.update((separator + lines).encode("utf-8", "surrogatepass"))
+            separator = ", "
+        digest.update(b"]")
+    digest.update(content.encode())
     return digest.hexdigest()
+
+
+def _chunks(text: Text) -> Iterator[Sequence[str]]:
+    return (text[start : start + CHUNK] for start in range(0, len(text), CHUNK))

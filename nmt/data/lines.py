@@ -60,6 +60,16 @@ OPENERS: dict[str, Callable[..., Any]] = {
 """Functions that open compressed files for reading, by file extension."""
 
 
+def names_file(path: str) -> bool:
+    """Returns whether `find_file` finds a file: plain, compressed, or a pipe."""
+    is_file = any(Path(path + ending).is_file() for ending in ("", *OPENERS))
+    return is_file or _is_pipe(path)
+
+
+def _is_pipe(path: str) -> bool:
+    return Path(path).is_fifo() or Path(path).is_char_device()
+
+
 def find_file(path: str, name: str = "") -> Path:
     """Returns `path`, or `path` with the suffix .gz, .xz, .bz2 or .zst if only that file exists.
 
@@ -74,7 +84,7 @@ def find_file(path: str, name: str = "") -> Path:
         if candidate.is_file():
             check_no_pointer(candidate)
             return candidate
-    if Path(path).is_fifo() or Path(path).is_char_device():
+    if _is_pipe(path):
         return _pipe_contents(path)
     is_folder = Path(path).is_dir()
     problem = "is a folder, not a file" if is_folder else "file not found"

@@ -6,6 +6,7 @@ processes share its files by memory mapping:
 
     source.text, source.offsets, target…, links…    lines, and the position of each in the file
     kept                                            indices of the pairs left after deduplication
+    digest                                          digest of the pairs before filtering
     pieces-…/source.ids, source.offsets, target…    token ids, one folder per tokenizer
 """
 
@@ -22,7 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from nmt.data import Pairs
-from nmt.data.filters import Filters
+from nmt.data.filters import DIGEST, Filters, digest_of_columns
 from nmt.data.lazy_text import Selection, Text, View
 from nmt.data.lines import CHUNK
 from nmt.data.ragged import Corpus, Ragged, encode, id_type, offsets_of
@@ -36,7 +37,7 @@ from nmt.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
-VERSION = 1
+VERSION = 2
 """Version of the on-disk format of stores; part of the cache key."""
 AUTO = 200_000_000
 """Size of training files in bytes above which store=auto uses the disk."""
@@ -137,6 +138,9 @@ def _write_text(folder: Path, stream: Stream[Pairs], filters: Filters | None) ->
 
     Returns the number of dropped pairs by reason.
     """
+    names = [*next(stream.read()).columns]
+    columns_before = ((pairs.columns[name] for pairs in stream.read()) for name in names)
+    (folder / DIGEST).write_text(digest_of_columns(columns_before), encoding="utf-8")
     dropped: Counter[str] = Counter()
     hashes = []
     chunks = _computed(partial(_text_chunk, filters), stream.read())

@@ -284,8 +284,11 @@ class SentencePieceFile:
 
     @classmethod
     def idle(cls, run: RunView) -> dict[str, str]:
-        """Returns the key `sizes.vocabulary` with the reason why it has no effect."""
-        return {"sizes.vocabulary": "the file tokenizer.model determines the vocabulary"}
+        """Returns the keys of the vocabulary, each with the reason why it has no effect."""
+        return {
+            "sizes.vocabulary": "the file tokenizer.model determines the vocabulary",
+            "init_vocabulary": "the tokenizer of init= is a file, to which nmt adds no subwords",
+        }
 
     def train(
         self, source: Sequence[str], target: Sequence[str], shared: Shared | None = None

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain, islice, pairwise
 from typing import Any
 
 import sentencepiece
@@ -19,6 +19,7 @@ from nmt.tokenizer.sentencepiece_models import with_pieces_of
 from nmt.tokenizer.words import (
     SPACE,
     SPLITS,
+    UNKNOWN,
     Split,
     Units,
     covered,
@@ -324,12 +325,13 @@ class Tokenizer:
         """Returns the strings of the tokens of a text.
 
         Unknown tokens are the characters of the text if the tokens are SentencePiece's own
-        segmentation.
+        segmentation or a sampled one.
         """
         [line] = prepared([text], self.lowercase)
         if model.encode(line)[: len(ids)] == list(ids):
             return model.encode(line, out_type=str)[: len(ids)]
-        return [model.id_to_piece(i) for i in ids]
+        pieces = [model.id_to_piece(i) for i in ids]
+        return _with_unknown(pieces, model.normalize(line)) if UNK in ids else pieces
 
     def _chunks(
         self, model: sentencepiece.SentencePieceProcessor, text: str, ids: Sequence[int]
@@ -413,6 +415,22 @@ class Tokenizer:
     def target_pieces(self, ids: Sequence[int]) -> list[str]:
         """Returns the strings of target subwords; ▁ marks a space."""
         return [self._target.id_to_piece(i) for i in ids]
+
+
+def _with_unknown(pieces: list[str], line: str) -> list[str]:
+    """Replaces each `<unk>` among the subwords of a line by the characters that it stands for.
+    Returns the subwords unchanged if they do not spell the line."""
+    spelled = []
+    end = 0  # number of characters spelled so far
+    for piece, following in pairwise([*pieces, ""]):
+        begin = end
+        end = begin + len(piece)
+        if piece == UNKNOWN:
+            end = line.find(following, begin + 1) if following else len(line)
+        if end < 0 or not line.startswith(piece, begin) and piece != UNKNOWN:
+            return pieces
+        spelled.append(line[begin:end])
+    return spelled
 
 
 def _lengthens(first: str) -> bool:

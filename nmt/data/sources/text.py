@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.data import Pairs, Splits, as_list
-from nmt.data.lines import check_aligned, find_file, stream_chunks
+from nmt.data.lines import check_aligned, find_file, names_file, stream_chunks
 from nmt.data.pair_columns import PairColumns, unread_links
 from nmt.data.parts import Keep, PartNames, load_splits, parse_part
 from nmt.data.streams import Stream, in_memory
@@ -55,9 +55,7 @@ class TextFiles:
         self.columns = PairColumns(as_list(source), target, factors or [], alignment)
         self.files: dict[str, list[str]] = {}
         several: list[Any] = [validation] if isinstance(validation, str) else validation or []
-        if len(several) > 1 and all(
-            isinstance(part, str) and Path(part).is_file() for part in several
-        ):
+        if len(several) > 1 and all(isinstance(part, str) and names_file(part) for part in several):
             several = [several]  # a list of existing files is a single part
         self.parts = PartNames(
             self._named(train),
