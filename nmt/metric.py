@@ -111,26 +111,32 @@ class Metric:
                 )
                 tokenize = "char"
         metric = replace(self, tokenize=tokenize)
+        one = ["a a a a"]  # four words, as for BLEU
         try:
-            # Four words, as for BLEU, and all arguments, which a plugin's method must accept.
-            one = ["a a a a"]
-            results = metric.score(one, one, ter=False, others=[one], orders=False)
+            Metric.score(metric, one, one)
         except Exception as error:  # a missing package raises many types of errors
             how = f": pip install '{NEEDS[tokenize][1]}'" if tokenize in NEEDS else ""
             message = first_line(error)
             raise UserError(
                 f"metric.tokenize={tokenize}: cannot be used ({message}){how}"
             ) from error
-        metric._check(results)
+        # All arguments, which a plugin's method must accept.
+        metric._check(metric.score(one, one, ter=False, others=[one], orders=False))
         return metric
 
     def _check(self, results: dict[str, Result]) -> None:
-        """Checks the result of a plugin's method `score`.
+        """Checks the class of a plugin and the result of its method `score`.
 
         Raises UserError if the result lacks the selected metric, or contains a value that is not a
-        `Result`.
+        `Result`, or if the class is not a dataclass, so that its field `name` has no effect.
         """
         name = type(self).__name__
+        members = vars(type(self))
+        if "name" in members and "__dataclass_fields__" not in members:
+            raise UserError(
+                f"metric={name}: the field `name` has no effect in a class that is not a "
+                "dataclass; write @dataclass(frozen=True, kw_only=True) above the class"
+            )
         for key, result in results.items():
             if not isinstance(result, Result):
                 problem = f"{key} is {type(result).__name__}, must be nmt.metric.Result"

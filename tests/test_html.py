@@ -18,7 +18,7 @@ import nmt
 from nmt.exporting.html import write_html
 from nmt.inference.explanations.explanation import explain
 from nmt.inference.explanations.word_removal import influence
-from nmt.inference.model_facts import examples, model_facts
+from nmt.inference.model_facts import _training_text, examples, model_facts
 from nmt.inference.translator import Translator
 from nmt.inference.word_alignment import word_alignment
 from nmt.search.beam import Beam
@@ -375,6 +375,15 @@ def test_facts_of_a_run(small_run, tmp_path):
     lines = (small_run / "test.source.txt").read_text().splitlines()
     assert {example["text"] for example in facts["examples"]} <= {*lines}
     assert model_facts(str(tmp_path / "missing"), tokenizer) == {}
+
+
+@pytest.mark.parametrize(("train", "source", "expected"), [
+    ("corpus/train", "en", "train.en, train.de"), ("corpus/train@:400", "en", "train.en@:400, train.de@:400"),
+    ("train", ["fr", "en"], "train.fr, train.en, train.de"),
+])  # fmt: skip
+def test_the_training_text_is_named_by_its_files(train, source, expected):
+    data = {"_target_": "nmt.data.sources.text.TextFiles", "source": source, "target": "de"}
+    assert _training_text({**data, "train": train}) == expected
 
 
 def test_examples_are_easy_long_and_rare(small_run):

@@ -290,6 +290,19 @@ def test_wrong_results_of_a_plugin_metric_are_named(caplog):
         def score(self, *arguments, **options):
             return {**super().score(*arguments, **options), "wer": Result(40.0, "")}
 
+    class Undecorated(Nameless):
+        name: Literal["wer"] = "wer"
+
+    with pytest.raises(UserError, match=r"metric=Undecorated: .* write @dataclass.frozen=True, kw"):
+        Undecorated().of("en")
+
+    @dataclass(frozen=True, kw_only=True)
+    class Failing(Metric):
+        def score(self, *arguments, **options):
+            raise ZeroDivisionError("division by zero")
+
+    with pytest.raises(ZeroDivisionError):  # and not an error of metric.tokenize
+        Failing().of("en")
     Nameless().of("en")
     assert (
         "selects the best checkpoint by bleu, the default of its field `name`; to select by wer, declare"

@@ -138,6 +138,16 @@ def test_wrong_callbacks_are_named_before_the_training(callbacks, problem, tmp_p
     assert not (tmp_path / "run").exists()
 
 
+def test_a_wrong_callback_of_a_configuration_is_named_before_the_training(tmp_path, monkeypatch):
+    code = "from nmt.training.callback import Callback\nclass Late(Callback):\n    on_epoch_end = print\n"
+    (tmp_path / "lateness.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    late = "+callback._target_=lateness.Late"
+    with pytest.raises(UserError, match=r"Late\.on_epoch_end is never called"):
+        nmt.train("experiment=reverse", f"run_dir={tmp_path}/run", late, plugins=["lateness"])
+    assert not (tmp_path / "run").exists()
+
+
 def test_scores_need_columns(small_run):
     with pytest.raises(UserError, match=r"must be a datasets\.Dataset, or a mapping .* not list"):
         nmt.evaluate(nmt.load(small_run), [{"en": "a", "de": "b"}], source="en", reference="de")

@@ -110,14 +110,14 @@ def test_a_repetition_warns_of_changed_data_and_of_settings_changed_on_resume(fi
     unchanged = run("train", f"--from={folder}", "trainer.max_updates=1", f"run_dir={tmp_path}/a")
     assert "--from" not in unchanged.stderr.decode()
     record = json.loads((folder / "run.json").read_text())
-    record["data"]["train"] = "0" * 16
+    record["data"] |= {"train": "0" * 16, "test": "0" * 16}
     stopped = ["train", f"resume={folder}", "trainer.stop_after=0"]
     record["commands"] += [stopped, ["train", f"resume={folder}", "trainer.max_epochs=3"]]
     (folder / "run.json").write_text(json.dumps(record))
     output = run(
         "train", f"--from={folder}", "trainer.max_updates=1", f"run_dir={tmp_path}/b"
     ).stderr.decode()
-    assert f"--from {folder}: the data has changed since that run (train)" in output
+    assert f"--from {folder}: the data has changed since that run (train, test)" in output
     assert "that run was resumed with other settings (trainer.max_epochs=3)" in output
 
 

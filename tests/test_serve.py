@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("starlette", reason="the server needs pip install '.[serve]'")
+uvicorn = pytest.importorskip("uvicorn")
 httpx = pytest.importorskip("httpx2", reason="tests of the server need httpx2")
 from starlette.testclient import TestClient
 
@@ -40,6 +41,7 @@ from nmt.search.mbr import MBR
 from nmt.serving import markup
 from nmt.serving.app import language_of_code
 from nmt.serving.batcher import Batcher
+from nmt.serving.http_server import Supervisor
 from nmt.serving.limits import KeyFile, Limits, Pace, Refused
 from nmt.serving.monitoring import ServerMetrics
 from nmt.serving.passages import joined, spans
@@ -634,6 +636,38 @@ def test_too_many_and_too_slow(small_run, pair, monkeypatch):
         assert statuses == [503, 503, 503]  # one at once, two after 1.5 s
         assert all(one.result().headers["retry-after"] for one in asked)
         assert client.post("/translate", json={"q": "a", **pair}).status_code == 200
+
+
+def test_no_part_of_a_sentence_is_left_out_silently(small_run, pair):
+    with TestClient(served(f"model={small_run}", "translation.max_source=3").app()) as client:
+        assert client.post("/translate", json={"q": "a b", **pair}).status_code == 200
+        fields = {
+            "/translate": {},
+            "/score": {"translation": "a"},
+            "/explain": {},
+            "/contrast": {"translations": ["a", "b"]},
+        }
+        for path, more in fields.items():
+            result = client.post(path, json={"q": "a b c d a", **pair, **more})
+            assert result.status_code == 413, path
+            assert "the model reads at most 3" in result.json()["error"], path
+
+
+def test_a_worker_that_cannot_listen_ends_the_server():
+    """The port may be taken between the start of the supervisor and that of its processes."""
+    ended = SimpleNamespace(
+        child_conn=SimpleNamespace(close=lambda: None),
+        is_alive=lambda _: False,
+        is_ready=lambda: False,
+        kill=lambda: None,
+        join=lambda: None,
+        exitcode=1,
+    )
+    supervisor = Supervisor(uvicorn.Config("none", workers=2), [])
+    supervisor.processes = [ended]
+    supervisor.keep_subprocess_alive()
+    assert supervisor.has_failed
+    assert supervisor.should_exit.is_set()
 
 
 def test_keys(small_run, pair, tmp_path):

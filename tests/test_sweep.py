@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -28,6 +29,7 @@ from nmt.pipeline.run_identity import RunIdentities
 from nmt.pipeline.training_job import TrainingJob
 from nmt.storage.files import LOCK
 from nmt.sweep import job
+from nmt.sweep.halving import Halving
 from nmt.sweep.names import name_of
 from nmt.sweep.run_status import Run, RunState, find
 from nmt.sweep.trials import Trials
@@ -449,6 +451,30 @@ def test_halving_promotes_the_best_and_resumes_them(tmp_path):
     assert attempts(tmp_path / "halved")["lr0.003"] == 2, "nothing is done twice"
     listed = swept(tmp_path / "halved", rates, "metric=loss", "sweep=halving", "--dry-run")
     assert b"lr1e-05  eliminated: validation loss" in listed.stdout
+
+
+def test_halving_waits_for_an_interrupted_run(tmp_path, caplog):
+    """A run without a score because of a signal is not eliminated; a failed run is."""
+    runs = [Run(tmp_path / name, name, "train", ()) for name in ("first", "stopped", "failed")]
+    validation = {"kind": "validation", "epoch": 1, "update": 9, "loss": 2.0}
+
+    def train(runs, epochs=0):
+        for run in runs:
+            failure = "out of memory" if run.name == "failed" else None
+            run.note(failure=failure, attempts=1)
+            if run.name == "first":
+                (run.folder / "metrics.jsonl").write_text(json.dumps(validation) + "\n")
+
+    job = SimpleNamespace(
+        grid=lambda *_: [], plan=lambda _: runs, horizon=lambda _: 9, train=train, greater=False,
+        score=lambda run, epochs: 2.0 if run.reached(epochs) else None,
+    )  # fmt: skip
+    Halving()(job)
+    assert "stopped did not reach epoch 1" in caplog.text
+    assert [run.state for run in runs] == [RunState.WAITING, RunState.WAITING, RunState.FAILED]
+    (runs[1].folder / "metrics.jsonl").write_text(json.dumps({**validation, "loss": 3.0}) + "\n")
+    Halving()(job)
+    assert [run.state for run in runs[1:]] == [RunState.HALTED, RunState.FAILED]
 
 
 @pytest.mark.exhaustive

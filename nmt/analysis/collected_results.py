@@ -1,6 +1,5 @@
 """Collection of the results of a report: runs in folders, and translations of other systems."""
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Sequence
@@ -75,14 +74,22 @@ def collect(names: Sequence[str], *, different_data: bool = False) -> CollectedR
             f"{', '.join(names)}: no finished run found; the folder of a finished run contains "
             "results.json"
         )
-    of_data = {json.dumps(result.data, sort_keys=True): result.folder for result in results}
-    if len(of_data) > 1 and not different_data:
-        differing_folders = " and ".join(map(str, list(of_data.values())[:2]))
-        raise UsageError(
-            f"{differing_folders} were trained or validated on different data, so their scores "
-            "cannot be compared. Give runs with the same data, or add different_data=true"
-        )
+    if not different_data:
+        _check_data(results)
     return CollectedRuns(_with_choices(results), swept)
+
+
+def _check_data(results: Sequence[RunResult]) -> None:
+    """Raises UsageError if a data set differs between runs."""
+    for name in dict.fromkeys(name for result in results for name in result.data):
+        # Runs of older versions lack the hash of the test set.
+        folders = {result.data[name]: result.folder for result in results if name in result.data}
+        if len(folders) > 1:
+            raise UsageError(
+                f"{' and '.join(map(str, list(folders.values())[:2]))} have different data (the "
+                f"set `{name}`), so their scores cannot be compared. Give runs with the same data, "
+                "or add different_data=true"
+            )
 
 
 def _warn_of_outdated(results: Sequence[RunResult]) -> None:

@@ -129,12 +129,19 @@ def read_result(folder: Path) -> RunResult:
         raise ValueError(f"results.json: scores that are not finite numbers: {scores}")
     part = str(results.get("part", "test"))
     metric = str(config.get("choose_by") or config["metric"]["name"])
-    commands = read_json_object(folder / "run.json").get("commands") or [[]]
+    record = read_json_object(folder / "run.json")
+    commands = record.get("commands") or [[]]
+    hashes: Mapping[str, str] = record.get("data") or {}
+    data = dict(results["data"])
+    # Hashes of files that settings such as init= name; they are settings, not data.
+    of_files = {name: value for name, value in hashes.items() if name not in (*data, "test")}
+    if part == "test" and "test" in hashes:
+        data["test"] = hashes["test"]
     return RunResult(
         folder=folder,
         seed=int(config.get("seed", 0)),
-        # The data hash distinguishes runs whose data files have the same names but other content.
-        settings={**flat_settings(config), "data.content": digest(results["data"])[:6]},
+        # The hash distinguishes runs whose files have the same names but other content.
+        settings={**flat_settings(config), "data.content": digest([data, of_files])[:6]},
         metric=metric,
         part=part,
         scores=scores,
@@ -143,7 +150,7 @@ def read_result(folder: Path) -> RunResult:
         },
         validation={name: float(value) for name, value in results["validation"].items()},
         curve=read_metrics(folder),
-        data=dict(results["data"]),
+        data=data,
         seconds=float(results["training_seconds"]),
         updates=int(results.get("updates", 0)),
         parameters=results.get("parameters"),

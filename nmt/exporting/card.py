@@ -29,7 +29,7 @@ CARD = """---
 ```python
 import nmt
 
-model = nmt.load("hf:USER/NAME")  # or the path of the folder
+model = nmt.load("hf:USER/NAME"{plugins})  # or the path of the folder
 print(model.{method}(["…"]))
 ```
 
@@ -94,11 +94,13 @@ def card_text(
     if not tokenizer.columns.plain:
         purpose += f" An input line has {tokenizer.columns.described}."
     versions: Mapping[str, Any] = meta.get("versions") or {}
+    plugins = [str(name) for name in meta.get("plugins", [])]
     return CARD.format(
         metadata=_yaml(_metadata(meta, tokenizer, scores, data_part)),
         title=title,
         purpose=purpose,
         network=network_parts(config),
+        plugins=f", plugins={plugins}" if plugins else "",
         version=versions.get("nmt", "(version unknown)"),
         method="classify" if is_classifier else "translate",
         figures="\n".join(figures) or "The model has no test results.",

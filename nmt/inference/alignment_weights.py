@@ -58,6 +58,13 @@ def attention_of_model(
             f"reverse: the model translates from {source} to {target}, in the same direction "
             f"as {name}; give a model that translates from {target} to {source}"
         )
+    if reverse is not None and units == "piece":
+        vocabularies = translator.tokenizer.models
+        if reverse().tokenizer.models != vocabularies[::-1]:
+            raise UserError(
+                f"reverse: units=piece needs models with the same vocabularies, but that of {name} "
+                "differs; set units=word"
+            )
     yield from translator.forced_maps(sources, targets, units, progress)
 
 

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from nmt.data import as_list
 from nmt.data.lines import read_lines
+from nmt.data.parts import parse_part
 from nmt.foundation.configurations import class_label
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import UNK
@@ -147,6 +149,11 @@ def _training_text(data: Mapping[str, Any]) -> str:
     files = train if isinstance(train, list) else [train]
     names = [Path(str(file)).name for file in files if file]
     if not isinstance(train, list) and str(data.get("_target_", "")).endswith("TextFiles"):
-        # The setting is the beginning of both file names.
-        names = [f"{name}.{data[side]}" for name in names for side in ("source", "target")]
+        # The setting is the beginning of both file names, and may end in a range of lines.
+        suffixes = [*as_list(data["source"]), data["target"]]
+        names = [
+            f"{prefix}.{suffix}@{rows}".removesuffix("@")
+            for prefix, rows in map(parse_part, names)
+            for suffix in suffixes
+        ]
     return ", ".join(names)

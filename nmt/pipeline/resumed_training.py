@@ -36,7 +36,7 @@ def limits_reached(settings: TrainingSettings, saved: Checkpoint) -> list[str]:
         "trainer.max_updates": 0 < trainer["max_updates"] <= progress.update,
         "trainer.patience": progress.finished and 0 < trainer["patience"] <= progress.worse,
         "time_budget": is_over and trainer.get("time_budget") is not None,
-        "data.config": is_over and is_mixture and progress.best is not None,
+        "data.config": is_over and is_mixture,
     }
     return [key for key, reached in is_reached.items() if reached]
 

@@ -251,7 +251,7 @@ def _run(
     if ranks.first:
         contents = {**hashes, **named_files(settings.values)}
         if saved is None and settings.repeats:
-            compare_with(Path(settings.repeats), contents)
+            compare_with(Path(settings.repeats), {**contents, **parts.task.test_fingerprints})
         check_space(folder, parts)
         if progress is not None:  # removes the records of updates that the resumed run repeats
             files.on_rollback(progress.update, validated=progress.validated == progress.update)

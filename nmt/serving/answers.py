@@ -152,6 +152,7 @@ def _requests(
     sentences = [
         sentence for block in text if isinstance(block, Part) for sentence in block.sentences
     ]
+    check_lengths(model, sentences)
     return [
         SentenceRequest(
             model,
@@ -162,6 +163,17 @@ def _requests(
         )
         for number, sentence in enumerate(sentences)
     ]
+
+
+def check_lengths(model: Translator, sentences: Sequence[str]) -> None:
+    """Raises Refused if a sentence has more tokens than the model reads."""
+    for ids in model.tokenizer.encode_source([*sentences]):
+        if len(ids) > model.max_source:
+            raise Refused(
+                413,
+                f"q: a sentence has {len(ids):,} tokens, but the model reads at most "
+                f"{model.max_source:,}; shorten the sentence",
+            )
 
 
 def _written(document: Document, rank: int) -> str:
@@ -219,6 +231,7 @@ def scored(served: ServedModel[Translator], fields: Fields) -> dict[str, Any]:
             f"q has {len(sources)} texts, translation has {len(targets)}: the request needs one "
             "translation for each text",
         )
+    check_lengths(served.model, sources)
     return {"scores": per_text(token_probabilities(served.model, sources, targets), fields)}
 
 

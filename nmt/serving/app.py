@@ -159,7 +159,8 @@ class Server:
         """Reads a POST request, checks the limits, and returns the response."""
         key = _key_in_header(request)
         address = _address(request)
-        # A key in the header is checked before the body is read. A key in the body has precedence.
+        # A wrong key in the header is refused before the body is read. Of two valid keys, that in
+        # the body counts.
         if key:
             self._check_key(key, address)
         values = await _values(request, self.limits.bytes)

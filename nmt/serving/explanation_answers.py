@@ -12,7 +12,7 @@ from nmt.inference.explanations.explanation import Explanation, Node, explain
 from nmt.inference.explanations.neighbors import Index, summaries
 from nmt.inference.explanations.word_removal import influence
 from nmt.inference.translator import Translator
-from nmt.serving.answers import token_probabilities
+from nmt.serving.answers import check_lengths, token_probabilities
 from nmt.serving.limits import Refused
 from nmt.serving.markup import Part
 from nmt.serving.request_fields import Fields
@@ -21,11 +21,11 @@ from nmt.tokenizer import Tokenizer
 from nmt.tokenizer.words import words
 
 
-def _sentences(fields: Fields) -> list[str]:
+def _sentences(fields: Fields, model: Translator) -> list[str]:
     """Returns all sentences of the text in the request field `q`.
 
-    Raises Refused if `q` has no words, or if no sentence has the index in the request field
-    `sentence`.
+    Raises Refused if `q` has no words, if no sentence has the index in the request field
+    `sentence`, or if the model would read only the beginning of that sentence.
     """
     sentences = Part(fields["q"]).sentences
     if not sentences:
@@ -34,6 +34,7 @@ def _sentences(fields: Fields) -> list[str]:
         raise Refused(
             400, f"sentence: must be the index of a sentence in q, from 0 to {len(sentences) - 1}"
         )
+    check_lengths(model, [sentences[fields["sentence"]]])
     return sentences
 
 
@@ -47,7 +48,7 @@ def explained(served: ServedModel[Translator], fields: Fields) -> dict[str, Any]
     `attend_to`: pairs (decoder step, source position); at a step with pairs, only their positions
         get attention
     """
-    sentences = _sentences(fields)
+    sentences = _sentences(fields, served.model)
     sentence = sentences[fields["sentence"]]
     translator = served.model
     prefix = fields["prefix"]
@@ -131,7 +132,7 @@ def neighbors(
             "the server has no index of training sentences; create an index with "
             "nmt.index, and start nmt.serve with index=FILE",
         )
-    sentence = _sentences(fields)[fields["sentence"]]
+    sentence = _sentences(fields, served.model)[fields["sentence"]]
     if served.model.encoder_hash != index.model:
         raise Refused(
             400,
@@ -153,7 +154,7 @@ def contrasted(served: ServedModel[Translator], fields: Fields) -> dict[str, Any
     The response has the probability of each token, and the influence of each source word on the
     difference between the log-probabilities.
     """
-    sentence = _sentences(fields)[fields["sentence"]]
+    sentence = _sentences(fields, served.model)[fields["sentence"]]
     texts = fields["translations"]
     translator = served.model
     if not translator.encode([sentence])[0]:

@@ -24,10 +24,11 @@ from nmt.foundation.errors import UserError
 log = logging.getLogger(__name__)
 START_SECONDS = 120
 """Seconds within which a server process must import its packages and answer its supervisor."""
-
-
 RETRY_SECONDS = 10
 """Seconds between two attempts to replace a server process whose replacement cannot start."""
+CANNOT_LISTEN = 1
+"""Exit status of a server process that ends by an exception, because another server listens on the
+port since the supervisor has bound it."""
 
 
 class Supervisor(Multiprocess):
@@ -52,7 +53,7 @@ class Supervisor(Multiprocess):
                 continue
             process.kill()
             process.join()
-            if process.exitcode == STARTUP_FAILURE:
+            if process.exitcode in (STARTUP_FAILURE, CANNOT_LISTEN):
                 if not any(other.is_ready() for other in self.processes):
                     self.has_failed = True
                     self.should_exit.set()
@@ -114,6 +115,7 @@ def run_server(
             supervisor = Supervisor(config, [listener])
             supervisor.run()
         if supervisor.has_failed:
+            log.error("host=%s port=%s: the server processes cannot start", host, port)
             raise SystemExit(1)
         return
     # uvicorn raises the signal again after the last response. Ignoring it gives exit status 0.

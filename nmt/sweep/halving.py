@@ -12,7 +12,7 @@ from typing import Any
 from nmt.foundation.errors import UsageError, UserError
 from nmt.foundation.ranges import Size
 from nmt.sweep import Job, Sweeper
-from nmt.sweep.run_status import Run
+from nmt.sweep.run_status import Run, RunState
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +59,19 @@ class Halving(Sweeper):
                 self.factor,
             )
             job.train(remaining, epochs)
+            stopped = [
+                run.name
+                for run in remaining
+                if not run.reached(epochs) and run.state is not RunState.FAILED
+            ]
+            if stopped:  # by a signal, or in training by another process
+                log.error(
+                    "successive halving: %s did not reach epoch %s, so the runs cannot be compared "
+                    "yet; run the same command again to continue the sweep",
+                    ", ".join(stopped),
+                    epochs,
+                )
+                return runs
             best = self._best(job, remaining, epochs)
             # Record the epoch at which a run is stopped, so that it does not count as unfinished.
             for run in remaining:

@@ -49,7 +49,7 @@ def train(run: Run, epochs: int, sweeper: str, launcher: Mapping[str, Any], slot
     settings += [f"--config-dir={directory}" for directory in run.config_dirs]
     settings += [f"--plugins={package}" for package in run.plugins]
     # Count the attempt before the start, so that a killed sweep has counted it too.
-    run.note(failure=None, attempts=run.record().get("attempts", 0) + 1)
+    run.note(failure=None, halted=None, attempts=run.record().get("attempts", 0) + 1)
     command = [sys.executable, "-m", "nmt.sweep.child", sweeper, f"nmt.{run.command}", *settings]
     began = time.time()
     with run_environment(launcher, slots) as environment, open(run.folder / OUTPUT, "ab") as output:

@@ -1,7 +1,8 @@
 """Table file formats; `data.format` names the module of a format.
 
 A format is a function `read(file, columns)` that yields `Rows` in chunks; the function may skip
-columns that are not requested. Further parameters, such as `header`, become keys of `data`.
+columns that are not requested. If `read` has the parameter `header` or `quotes`, it is a key of
+`data`; a further key needs a parameter of `TableFiles` (nmt/data/sources/table.py), too.
 
 Modules in reading order: this file, csv, tsv, then the others in any order.
 """

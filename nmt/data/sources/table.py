@@ -189,7 +189,7 @@ class TableFiles(Table):
         options = {"header": header, "quotes": quotes}
         options = {name: value for name, value in options.items() if name in parameters}
         self._read = partial(reader(format), **options)
-        # Part of the cache key of stored pairs; unchanged, so that old stores are still used.
+        # Part of the cache key of stored pairs.
         self._settings = f"{format} {header}" if "header" in parameters else format
         self._settings += " quotes" * quotes
 

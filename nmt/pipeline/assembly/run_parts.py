@@ -18,6 +18,7 @@ from nmt.pipeline.assembly.translation_parts import (
     translation_task,
 )
 from nmt.storage.checkpoint import Checkpoint
+from nmt.training.callback import check_callbacks
 from nmt.training.task import Task
 from nmt.training.task.classification_task import fingerprints as of_classification
 from nmt.training.task.translation_task import fingerprints as of_translation
@@ -62,13 +63,15 @@ def parts_of(
     # Frozen weights have no state in the optimizer.
     weights = [p for p in task.network.parameters() if p.requires_grad]
     optimizer = components.make(config, "optimizer", parameters=weights)
+    callbacks = [components.make(config, "callback")] if config.get("callback") else []
+    check_callbacks(callbacks)
     return Parts(
         task=task,
         trainer=trainer,
         optimizer=ranks.sharded(optimizer) if trainer.shard else optimizer,
         schedule=components.make(config, "schedule"),
         trackers=trackers,
-        callbacks=[components.make(config, "callback")] if config.get("callback") else [],
+        callbacks=callbacks,
     )
 
 

@@ -382,9 +382,11 @@ class TranslationTask(Task):
 
     def next_commands(self, folder: Path) -> list[str]:
         model = typed(model=folder)
+        attends = self.network.decoder.attends
+        drawing = " attention_map=map.html" if attends else ""
         return [
             f"{_says(self._last_part[1].source[0])} | python -m nmt.translate {model}",
-            f"python -m nmt.translate {model} input=FILE output=FILE attention_map=map.html",
+            f"python -m nmt.translate {model} input=FILE output=FILE{drawing}",
             f"python -m nmt.evaluate {model} source=FILE reference=FILE",
         ]
 
