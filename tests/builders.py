@@ -3,7 +3,7 @@
 import copy
 import functools
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -131,6 +131,27 @@ def lexicon_table(vocabulary: int) -> dict[str, torch.Tensor]:
     tokens[short, 1:] = 0
     probabilities[short, 1:] = 0
     return {"tokens": tokens, "probabilities": probabilities}
+
+
+@dataclass(frozen=True)
+class Banned:
+    """A token sequence that a search must not write."""
+
+    tokens: tuple[int, ...]
+
+    @property
+    def memory(self):
+        return len(self.tokens)
+
+    def __call__(self, written):
+        begun = len(self.tokens) - 1
+        is_begun = tuple(written[len(written) - begun :]) == self.tokens[:-1]
+        return {self.tokens[-1]} if is_begun and begun <= len(written) else set()
+
+
+def banned(*sequences):
+    """Functions of a request that exclude token sequences."""
+    return tuple(map(Banned, sequences))
 
 
 def pairs_of_choices():

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from builders import batch, choices, network
+from builders import banned, batch, choices, network
 from coverings import product
 from other_device import (
     DEVICE,
@@ -272,7 +272,7 @@ SEARCHES = {
 CONSTRAINTS = {
     "free": {},
     "prefix": {"spellings": ({5: 1}, {6: 2})},
-    "forbidden": {"forbidden": ((4,), (7, 8))},
+    "forbidden": {"forbidden": banned((4,), (7, 8))},
     "unrepeated": {"no_repeat_ngram_size": 2},
     "required": {"required": ((9,), (5, 7)), "continuing": frozenset({8})},
 }

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from builders import banned
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -374,7 +375,7 @@ def satisfies(tokens, request):
         not repeats(tokens, request.no_repeat_ngram_size)
         and begins(*tokens[: len(request.spellings)]) == request.spellings
         and met == sum(map(len, request.required))
-        and not any(holds(tokens, sequence) for sequence in request.forbidden)
+        and not any(holds(tokens, sequence.tokens) for sequence in request.forbidden)
     )
 
 
@@ -383,7 +384,7 @@ def test_constrained_search_with_full_width_is_brute_force(seed):
     table, limit = random_table(seed, (EOS, *LETTERS)), 4
     request = [
         Request(limit, required=((4, 5),)), Request(limit, required=((6,), (5,))),
-        Request(limit, spellings=begins(7), required=((4,),)), Request(limit, forbidden=((4,), (5, 6))),
+        Request(limit, spellings=begins(7), required=((4,),)), Request(limit, forbidden=banned((4,), (5, 6))),
         Request(limit, spellings=begins(5, 5)), Request(limit, required=((4,),), continuing=frozenset({5})),
         Request(limit, no_repeat_ngram_size=2),
     ][seed % 7]  # fmt: skip
@@ -438,7 +439,7 @@ def test_a_thousand_random_constraints_are_kept():
     for i in range(1000):
         required = tuple(some(1, 3) for _ in range(draw(0, 3)))
         prefix = some(0, 2)
-        forbidden = ((6,), (7, 4)) if i % 3 == 0 else ()
+        forbidden = banned((6,), (7, 4)) if i % 3 == 0 else ()
         room = len(prefix) + sum(map(len, required))
         limit = room + draw(1, 4)
         requests.append(Request(limit, i, required, forbidden, spellings=begins(*prefix)))
@@ -454,7 +455,7 @@ def test_a_thousand_random_constraints_are_kept():
 def test_the_other_searches_keep_prefixes_and_refuse_what_they_cannot_promise():
     table = random_table(3)
     for search in (Greedy(), Sample(n_best=2), Diverse(n_best=2), MBR(candidates=2)):
-        [result] = find(search, [table], [Request(5, spellings=begins(B, A), forbidden=((B, B),))])
+        [result] = find(search, [table], [Request(5, spellings=begins(B, A), forbidden=banned((B, B)))])
         assert all(h.tokens[:2] == [B, A] and not holds(h.tokens, (B, B)) for h in result)
     requests = [Request(5, spellings=begins(word)) for word in (A, B, A)]
     for search in (Greedy(), Sample(), Diverse(), Beam(width=2)):
@@ -467,7 +468,7 @@ def test_the_other_searches_keep_prefixes_and_refuse_what_they_cannot_promise():
 
 def test_no_spelling_of_a_prefix_is_begun_that_must_end_in_a_forbidden_sequence():
     spellings = ({A: 1, B: 2}, {A: 2})  # either A A or B
-    requests = [Request(4, seed=i, spellings=spellings, forbidden=((A, A),)) for i in range(20)]
+    requests = [Request(4, seed=i, spellings=spellings, forbidden=banned((A, A))) for i in range(20)]
     tables = [random_table(i) for i in range(20)]
     for search in (Greedy(), Sample(), Diverse(), Beam(width=1), Beam(width=4)):
         for hypotheses in find(search, tables, requests):

@@ -663,7 +663,7 @@ def test_a_worker_that_cannot_listen_ends_the_server():
         join=lambda: None,
         exitcode=1,
     )
-    supervisor = Supervisor(uvicorn.Config("none", workers=2), [])
+    supervisor = Supervisor(uvicorn.Config("none", workers=2, log_config=None), [])
     supervisor.processes = [ended]
     supervisor.keep_subprocess_alive()
     assert supervisor.has_failed

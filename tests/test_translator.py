@@ -3,6 +3,7 @@
 import itertools
 import math
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from nmt.data.links import GoldLinks, parse_links, write_links
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import EOS, UNK, Hypothesis, Request
 from nmt.inference import output_formats
-from nmt.inference.constraint import Constraint, PrefixSpeller
+from nmt.inference.constraint import Constraint, ForbiddenPhrase, PrefixSpeller
 from nmt.inference.model_step import EnsembleState, EnsembleStep, ModelStep, average_log_probs
 from nmt.inference.parallel import length_batches
 from nmt.inference.translation import Translation
@@ -234,8 +235,79 @@ def test_a_forbidden_word_is_not_written_after_an_unknown_word(small_run):
     letters = dict(
         zip(tokenizer.target_pieces(range(tokenizer.target_size)), range(99), strict=False)
     )
-    assert (letters["▁"], letters["a"], letters["b"]) in request.forbidden
-    assert (UNK, letters["a"], letters["b"]) in request.forbidden
+    [excluded] = request.forbidden
+    a, b, space = letters["a"], letters["b"], letters["▁"]
+    for before, is_excluded in (([], True), ([space], True), ([UNK], True), ([b], False)):
+        assert (b in excluded([*before, a])) == is_excluded
+
+
+def contained(text_ids, excluded):
+    """Whether a search would exclude the tokens of a text."""
+    return any(token in excluded(text_ids[:end]) for end, token in enumerate(text_ids))
+
+
+def segmentations(tokenizer, text):
+    """All segmentations of a text by a small vocabulary."""
+    pieces = {tokenizer.target_pieces([i])[0]: i for i in range(EOS + 1, tokenizer.target_size)}
+    spelled = tokenizer.target_spelling(text)
+
+    def paths(start):
+        if start == len(spelled):
+            yield []
+        for end in range(start + 1, len(spelled) + 1):
+            if spelled[start:end] in pieces:
+                yield from ([pieces[spelled[start:end]], *rest] for rest in paths(end))
+
+    return list(paths(0))
+
+
+@pytest.mark.parametrize("model", ["bpe", "unigram", "char", "word"])
+def test_a_forbidden_word_is_excluded_beside_punctuation(model):
+    """Every segmentation of a text contains the word, or none does; words that begin like it may do."""
+    corpus = ['er ruft "Hund" (Hund) Ball-Hund Hund, Hund. ja der ein Seehund Hun d SeeHund'] * 9
+    tokenizer = SentencePiece(model=model, vocabulary_size=46).train(corpus, corpus)
+    [excluded] = (
+        Constraint(forbidden=("Hund",))
+        .added_to(Request(max_length=50), PrefixSpeller(tokenizer), 0)
+        .forbidden
+    )
+    for text in ('er ruft "Hund"', "(Hund) ja", "ein Ball-Hund", "der Hund.", "Hund, ja", "Hund."):
+        results = [contained(ids, excluded) for ids in segmentations(tokenizer, text)]
+        assert results, text
+        assert all(results), text
+    for text in ("ein Seehund", "der Hun d", "SeeHund", "er ruft"):
+        results = [contained(ids, excluded) for ids in segmentations(tokenizer, text)]
+        assert results, text
+        assert not any(results), text
+
+
+@pytest.mark.parametrize("model", ["bpe", "unigram", "char"])
+def test_a_forbidden_word_of_a_script_without_spaces_is_excluded_anywhere(model):
+    corpus = ["私は犬が好きです。", "犬は猫が好き。", "猫と犬。", "GPUは"] * 20
+    tokenizer = SentencePiece(model=model, vocabulary_size=32).train(corpus, corpus)
+    for phrase, texts, others in (
+        ("犬が", ("私は犬が好き", "犬が好き"), ("犬は", "猫が好き")),
+        ("GPU", ("GPUは", "私はGPU"), ("私はGP",)),
+    ):
+        constraint = Constraint(forbidden=(phrase,))
+        request = constraint.added_to(Request(max_length=50), PrefixSpeller(tokenizer), 0)
+        for text in (*texts, *others):
+            results = [
+                contained(ids, *request.forbidden) for ids in segmentations(tokenizer, text)
+            ]
+            assert results, text
+            assert set(results) == {text in texts}, text
+
+
+@settings(deadline=None)
+@given(text=st.text("ab .\"", max_size=12), phrase=st.text("ab", min_size=1, max_size=3))
+def test_a_search_excludes_what_a_regular_expression_finds(text, phrase):
+    """With a vocabulary of characters, and words that may continue after the phrase."""
+    tokenizer = SentencePiece(model="char", vocabulary_size=20).train([], ['a b . "'] * 9)
+    ids = tokenizer.encode_target([text])[0]
+    excluded = ForbiddenPhrase(phrase, PrefixSpeller(tokenizer))
+    match = re.search(rf"(?<![ab]){phrase}", text)
+    assert contained(ids, excluded) == bool(match)
 
 
 def test_constraints_in_words(small_run):
@@ -373,13 +445,6 @@ def test_other_models_explain_the_subwords_that_the_search_has_chosen(subwords):
     assert np.allclose(*weights)
     has_segmentations = any(end < len(spelled) for end in spelled[0].values())
     assert (len(chosen) > len(usual)) == has_segmentations
-
-
-def test_every_spelling_is_found(tokenizer):
-    spellings = tokenizer.spellings("a b", 1000)
-    assert spellings[0] == tokenizer.encode_target(["a b"])[0]
-    assert len({tuple(s) for s in spellings}) == len(spellings)
-    assert all(tokenizer.decode([s]) == ["a b"] for s in spellings)
 
 
 @pytest.mark.parametrize("utility", ["chrf", "bleu"])

@@ -282,14 +282,6 @@ def test_words_around_many_unknown_words_are_found_quickly():
     assert len(tokenizer.target_words(line, ids)) == len(ids)
 
 
-def test_spellings_with_bytes_spell_the_text():
-    """The names of bytes, such as <0xC3>, may also consist of ordinary subwords."""
-    corpus = ["one <x> 0x9A C3 <"] * 60
-    tokenizer = SentencePiece(vocabulary_size=330, byte_fallback=True).train([], corpus)
-    spellings = tokenizer.spellings("éa")
-    assert tokenizer.decode(spellings) == ["éa"] * len(spellings)
-
-
 @pytest.mark.parametrize("space", ["\u00a0", "\u202f", "\u3000", "\u2028"])
 @pytest.mark.parametrize("word", ["man", "Ω"])
 @pytest.mark.parametrize(("model", "seed"), [("unigram", None), ("unigram", 1), ("bpe", 1)])

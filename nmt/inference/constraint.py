@@ -11,7 +11,7 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import EOS, UNK, Request
 from nmt.search.constrained import can_avoid
 from nmt.tokenizer import Tokenizer
-from nmt.tokenizer.words import SPACE
+from nmt.tokenizer.words import SPACE, lengthens
 
 BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
 """Regular expression for the names of byte tokens, such as `<0x0A>` for a line feed."""
@@ -30,8 +30,9 @@ class PrefixSpeller:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         ids = list(range(EOS + 1, tokenizer.target_size))
-        self._ids = dict(zip(tokenizer.target_pieces(ids), ids, strict=True))
-        self._pieces = sorted(self._ids)
+        self.ids = dict(zip(tokenizer.target_pieces(ids), ids, strict=True))
+        """Ids of the ordinary subwords by their strings."""
+        self._pieces = sorted(self.ids)
         self._longest = max(map(len, self._pieces))
         self.continuing = tokenizer.continuing()
         """Ids of the subwords that continue a word."""
@@ -56,31 +57,84 @@ class PrefixSpeller:
         graph: list[dict[int, int]] = [{} for _ in text]
         for start in reversed(range(len(text))):
             for end in range(start + 1, min(len(text), start + self._longest + 1)):
-                token = self._ids.get(text[start:end])
+                token = self.ids.get(text[start:end])
                 # Skip positions from which the end of the prefix cannot be reached.
                 if token is not None and graph[end]:
                     graph[start][token] = end
-            for token in self._beginning_with(text[start:]):
-                graph[start][token] = len(text)
+            for piece in self.beginning_with(text[start:]):
+                graph[start][self.ids[piece]] = len(text)
         return tuple(graph)
 
-    def _beginning_with(self, text: str) -> list[int]:
-        """Returns the ids of the tokens that begin with `text`, including a token equal to
-        `text`."""
+    def beginning_with(self, text: str) -> list[str]:
+        """Returns the subwords that begin with `text`, including a subword equal to `text`."""
         first = bisect_left(self._pieces, text)
         last = bisect_left(self._pieces, text + LAST_CHARACTER)
         return [
-            self._ids[piece]
+            piece
             for piece in self._pieces[first:last]
             if piece == text or not BYTE_PIECE.fullmatch(piece)
         ]
+
+
+class ForbiddenPhrase:
+    """Function that excludes the tokens with which an output would contain a phrase.
+
+    The phrase is found in every segmentation of the output into subwords, between spaces and
+    punctuation marks, and anywhere in scripts without spaces between words. A token that ends with
+    the phrase is excluded even if the next token might continue the word.
+
+    text: phrase; a text without subwords, such as a space, excludes no tokens
+    speller: finds all subwords that begin with a text
+    """
+
+    def __init__(self, text: str, speller: PrefixSpeller) -> None:
+        self.text = text
+        self._spelled = speller.tokenizer.target_spelling(text).strip(SPACE)
+        self.memory = len(self._spelled) + 1
+        """Number of last tokens that are sufficient to find the phrase: one for each character, and
+        one before the phrase."""
+        tokenizer = speller.tokenizer
+        self._pieces = tokenizer.target_pieces(range(tokenizer.target_size))
+        # Tokens that complete the phrase after its first n characters, indexed by n.
+        self._completing = [
+            [speller.ids[piece] for piece in speller.beginning_with(rest) if self._is_end(piece, rest)]
+            for rest in (self._spelled[n:] for n in range(len(self._spelled)))
+        ]
+        self._within = {i for piece, i in speller.ids.items() if self._is_within(piece)}
+
+    def __call__(self, written: Sequence[int]) -> set[int]:
+        end = "".join(self._pieces[i] for i in written[-self.memory :])
+        tokens = set(self._within)
+        for n, completing in enumerate(self._completing):
+            before = len(end) - n
+            if end.endswith(self._spelled[:n]) and self._is_begin(end[:before]):
+                tokens.update(completing)
+        return tokens
+
+    def _is_begin(self, before: str) -> bool:
+        """Returns whether the phrase may begin directly after a text."""
+        return not (lengthens(before[-1:]) and lengthens(self._spelled[0]))
+
+    def _is_end(self, text: str, phrase: str) -> bool:
+        """Returns whether no letter of a text that begins with (the end of) the phrase lengthens
+        it."""
+        return not (lengthens(text[len(phrase) : len(phrase) + 1]) and lengthens(phrase[-1]))
+
+    def _is_within(self, piece: str) -> bool:
+        """Returns whether a subword contains the phrase after its first character."""
+        return bool(self._spelled) and any(
+            self._is_begin(piece[:start]) and self._is_end(piece[start:], self._spelled)
+            for start in range(1, len(piece))
+            if piece.startswith(self._spelled, start)
+        )
 
 
 MOST_REQUIRED = 100
 """Maximum number of subwords in all required phrases of a translation, because the time of a search
 grows faster than this number."""
 MOST_FORBIDDEN = 100
-"""Maximum number of subwords in a forbidden phrase, all of whose segmentations are computed."""
+"""Maximum number of subwords in a forbidden phrase, for each character of which a list of tokens is
+computed."""
 NOT_IN_VOCABULARY = "contains characters that are not in the vocabulary of the model"
 PREFIX_IS_FORBIDDEN = (
     "constraints: no translation that begins with the prefix avoids all forbidden words; remove "
@@ -131,7 +185,7 @@ class Constraint:
             unknown.append(self.prefix)
         if unknown:
             raise UserError(f'constraints: "{unknown[0]}" {NOT_IN_VOCABULARY}')
-        forbidden = _forbidden(self.forbidden, tokenizer)
+        forbidden = _forbidden(self.forbidden, speller)
         if spellings and not can_avoid(spellings, forbidden, []):
             raise UserError(PREFIX_IS_FORBIDDEN)
         _check_contradictions(required, forbidden, tokenizer)
@@ -154,34 +208,26 @@ class Constraint:
         )
 
 
-def _forbidden(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
-    """Returns the token sequences that spell forbidden phrases. Raises UserError if a phrase is too
+def _forbidden(texts: Sequence[str], speller: PrefixSpeller) -> tuple[ForbiddenPhrase, ...]:
+    """Returns functions that exclude the tokens of phrases. Raises UserError if a phrase is too
     long."""
-    encoded = zip(texts, tokenizer.encode_target(list(texts)), strict=True)
-    # A text without subwords, such as a space, forbids nothing.
-    lengths = {text: len(ids) for text, ids in encoded if ids}
-    longest = max(lengths.values(), default=0)
+    longest = max(map(len, speller.tokenizer.encode_target(list(texts))), default=0)
     if longest > MOST_FORBIDDEN:
         raise UserError(
             f"constraints: a forbidden phrase has {longest:,} subwords, at most {MOST_FORBIDDEN} "
             "are allowed"
         )
-    spellings = [tuple(ids) for text in lengths for ids in tokenizer.spellings(text)]
-    # The mark of an unknown token, like a space, separates the rest of a spelling from other words.
-    after_unknown = [
-        (UNK, *ids[1:]) for ids in spellings if tokenizer.target_pieces(ids[:1]) == [SPACE]
-    ]
-    return tuple(spellings + [ids for ids in after_unknown if len(ids) > 1])
+    return tuple(ForbiddenPhrase(text, speller) for text in texts)
 
 
 def _check_contradictions(
-    required: Sequence[tuple[int, ...]], forbidden: Sequence[tuple[int, ...]], tokenizer: Tokenizer
+    required: Sequence[tuple[int, ...]], forbidden: Sequence[ForbiddenPhrase], tokenizer: Tokenizer
 ) -> None:
-    """Raises UserError if a required token sequence contains a forbidden one."""
-    for sequence, banned in product(required, forbidden):
-        if any(sequence[i : i + len(banned)] == banned for i in range(len(sequence))):
-            required_text, banned_text = tokenizer.decode([list(sequence), list(banned)])
+    """Raises UserError if a required token sequence contains a forbidden phrase."""
+    for sequence, phrase in product(required, forbidden):
+        if any(token in phrase(sequence[:end]) for end, token in enumerate(sequence)):
+            [required_text] = tokenizer.decode([list(sequence)])
             raise UserError(
-                f'constraints: "{required_text}" is required, but contains "{banned_text}", '
+                f'constraints: "{required_text}" is required, but contains "{phrase.text}", '
                 "which is forbidden; remove one of them"
             )

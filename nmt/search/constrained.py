@@ -1,14 +1,14 @@
 """Constraints of a request: prefix, forbidden and repeated sequences, and required words.
 
-`Constrained` wraps a model interface (`Step`), enforces the prefix, and excludes forbidden
-sequences and repetitions of sequences of `no_repeat_ngram_size` tokens (Paulus et al. 2018, section
+`Constrained` wraps a model interface (`Step`), enforces the prefix, and excludes forbidden tokens
+and repetitions of sequences of `no_repeat_ngram_size` tokens (Paulus et al. 2018, section
 2.5). The wrapper works with every search. Probabilities are not renormalised, so a hypothesis has
 the same score as without constraints.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,6 +16,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from nmt.foundation.interfaces import (
+    Forbidden,
     Layout,
     Prediction,
     Request,
@@ -95,10 +96,8 @@ class Constrained:
                 if can_avoid(request.spellings, request.forbidden, [*written, token])
             ]
             _keep_only(possible, log_probs)
-        for sequence in request.forbidden:
-            begun = len(sequence) - 1
-            if not begun or tuple(written[-begun:]) == sequence[:-1]:
-                log_probs[sequence[-1]].fill_(-torch.inf)
+        for token in _forbidden_tokens(request.forbidden, written):
+            log_probs[token].fill_(-torch.inf)
         if beginning:
             return
         needed = progress(request, written)[1] if request.required else ()
@@ -150,24 +149,24 @@ def _position(spellings: Sequence[Mapping[int, int]], written: Sequence[int]) ->
 
 def can_avoid(
     spellings: Sequence[Mapping[int, int]],
-    forbidden: Collection[tuple[int, ...]],
+    forbidden: Sequence[Forbidden],
     written: Sequence[int],
 ) -> bool:
-    """Returns whether the rest of a prefix can be spelled without a forbidden token sequence.
+    """Returns whether the rest of a prefix can be spelled without a forbidden token.
 
     spellings: tokens that may begin at each character of the prefix, see `Request`
-    forbidden: forbidden token sequences
-    written: tokens of the output so far; the result is False if they end in a forbidden sequence
+    forbidden: functions that exclude tokens
+    written: tokens of the output so far; the result is False if the last token is forbidden
     """
     if not forbidden:
         return True
-    memory = max(map(len, forbidden))  # number of tokens on which the next step depends
+    memory = 1 + max(function.memory for function in forbidden)
     # Each state consists of a position in the prefix and the last tokens.
     open_states = [(_position(spellings, written), tuple(written[-memory:]))]
     seen = set(open_states)
     while open_states:
         position, tokens = open_states.pop()
-        if any(tokens[-len(ids) :] == ids for ids in forbidden):
+        if tokens and tokens[-1] in _forbidden_tokens(forbidden, tokens[:-1]):
             continue
         if position == len(spellings):
             return True
@@ -177,6 +176,11 @@ def can_avoid(
                 seen.add(state)
                 open_states.append(state)
     return False
+
+
+def _forbidden_tokens(forbidden: Sequence[Forbidden], written: Sequence[int]) -> set[int]:
+    """Returns all tokens that must not follow the tokens `written`."""
+    return {token for function in forbidden for token in function(written)}
 
 
 def repeating_tokens(written: Sequence[int], size: int) -> set[int]:

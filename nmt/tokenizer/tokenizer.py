@@ -23,7 +23,7 @@ from nmt.tokenizer.words import (
     Split,
     Units,
     covered,
-    spaceless,
+    lengthens,
     with_characters,
     words,
 )
@@ -374,39 +374,7 @@ class Tokenizer:
         that separates words by spaces.
         """
         pieces = self.target_pieces(range(self.target_size))
-        return frozenset(i for i, piece in enumerate(pieces) if _lengthens(piece[:1]))
-
-    def spellings(self, text: str, most: int = 64) -> list[list[int]]:
-        """Returns segmentations of a text into target ids that begin and end at word boundaries.
-
-        The deterministic segmentation comes first. For a text without letters or digits, such as a
-        comma, the list ends with all single subwords that contain the text.
-
-        text: target text
-        most: maximum number of segmentations; the shortest segmentations are kept
-        """
-        [usual] = self.encode_target([text])
-        ids_by_piece = {self._target.id_to_piece(i): i for i in range(EOS + 1, self.target_size)}
-        longest = max(map(len, ids_by_piece))
-        spelled = "".join(self.target_pieces(usual))
-        # Segmentations of the first n characters, indexed by n.
-        paths: list[list[list[int]]] = [[[]]]
-        for end in range(1, len(spelled) + 1):
-            longer = [
-                [*path, ids_by_piece[spelled[begin:end]]]
-                for begin in range(max(0, end - longest), end)
-                if spelled[begin:end] in ids_by_piece
-                for path in paths[begin]
-            ]
-            paths.append(sorted(longer, key=len)[:most])
-        # The names of <unk> and of bytes, such as <0xC3>, may also be spelled by ordinary subwords.
-        expected, *decoded = self.decode([usual, *paths[-1]])
-        same = [path for path, line in zip(paths[-1], decoded, strict=True) if line == expected]
-        spellings = [usual, *(path for path in same if path != usual)]
-        if not any(character.isalnum() for character in text):
-            containing = [[i] for piece, i in ids_by_piece.items() if text.strip() in piece]
-            spellings += [spelling for spelling in containing if spelling not in spellings]
-        return spellings
+        return frozenset(i for i, piece in enumerate(pieces) if lengthens(piece[:1]))
 
     def source_pieces(self, ids: Sequence[int]) -> list[str]:
         """Returns the strings of source subwords; ▁ marks a space."""
@@ -431,9 +399,3 @@ def _with_unknown(pieces: list[str], line: str) -> list[str]:
             return pieces
         spelled.append(line[begin:end])
     return spelled
-
-
-def _lengthens(first: str) -> bool:
-    """Returns whether a subword with the given first character continues the previous word."""
-    is_letter = first.isalnum() or unicodedata.category(first or " ").startswith("M")
-    return is_letter and not spaceless(first)

@@ -36,6 +36,13 @@ Units = Literal["word", "piece", "character", "space"]
 """Units of text in alignments and attention maps; `space` means space-separated tokens."""
 
 
+def lengthens(character: str) -> bool:
+    """Returns whether a character beside a word is part of it: a letter or digit of a script that
+    separates words by spaces, or a combining mark."""
+    is_letter = character.isalnum() or unicodedata.category(character or " ").startswith("M")
+    return is_letter and not spaceless(character)
+
+
 def check_units(units: str) -> None:
     """Raises UserError if `units` is not the name of a kind of unit."""
     if units not in get_args(Units):

@@ -22,6 +22,7 @@ from nmt.foundation.interfaces.model_values import (
     sentences_of_rows,
 )
 from nmt.foundation.interfaces.search_interface import (
+    Forbidden,
     Hypothesis,
     Prediction,
     RankedPrediction,
@@ -59,6 +60,7 @@ __all__ = [
     "CandidateGenerator",
     "DecoderOutput",
     "Encoded",
+    "Forbidden",
     "Hypothesis",
     "Layout",
     "Loss",

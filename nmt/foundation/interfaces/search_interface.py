@@ -1,6 +1,6 @@
 """Interface of searches: decoder steps of a model, requests and hypotheses."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -25,6 +25,20 @@ class Hypothesis:
     score: float
 
 
+@runtime_checkable
+class Forbidden(Protocol):
+    """Function that excludes tokens which would complete a forbidden part of an output.
+
+    memory: number of last tokens of the output on which the result depends
+    """
+
+    memory: int
+
+    def __call__(self, written: Sequence[int]) -> Collection[int]:
+        """Returns the tokens that must not follow the tokens `written` of an output."""
+        ...
+
+
 @dataclass(frozen=True)
 class Request:
     """Search constraints for one sentence, in target token ids.
@@ -32,7 +46,7 @@ class Request:
     max_length: maximum number of tokens, excluding EOS
     seed: random seed for sampling, independent of the sentence's position in the batch
     required: token sequences that the output must contain, not followed by tokens in `continuing`
-    forbidden: token sequences that the output must not contain
+    forbidden: functions that exclude tokens
     continuing: ids of subwords that continue a word
     spellings: segmentations of a text that the output must begin with; maps, for each text
         position, the allowed tokens to the position after the token
@@ -43,7 +57,7 @@ class Request:
     max_length: int
     seed: int = 0
     required: tuple[tuple[int, ...], ...] = ()
-    forbidden: tuple[tuple[int, ...], ...] = ()
+    forbidden: tuple[Forbidden, ...] = ()
     continuing: frozenset[int] = frozenset()
     spellings: tuple[Mapping[int, int], ...] = ()
     no_repeat_ngram_size: int = 0
