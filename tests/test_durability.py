@@ -34,6 +34,7 @@ from nmt.storage import checkpoint as ckpt
 from nmt.storage.cache import cache_folder
 from nmt.storage.files import WRITING
 from nmt.storage.lock import Holder, Lock, LockHeld
+from nmt.storage.metrics_file import read_metrics
 from nmt.training import busy_cores
 from nmt.training.callback import Callback, Update
 from nmt.training.interruption import interruptible
@@ -126,6 +127,21 @@ def test_a_dead_start_leaves_its_folder_free(tmp_path):
     )
     assert (other / "config.yaml").read_text() == "mine: true\n"
     assert [path.name for path in other.iterdir()] == ["config.yaml"]
+
+
+def test_the_record_of_averaged_weights_is_written_once(tmp_path):
+    """If a run was killed between the record and the checkpoint, the resumed run writes it again."""
+    entries = [
+        {"kind": "train", "update": 12},
+        {"kind": "validation", "update": 12},
+        {"kind": "validation", "update": 12, "averaged": True},
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    files = RunDirectory(path=tmp_path, meta={}, tensors={})
+    files.on_rollback(12)
+    assert read_metrics(tmp_path) == entries
+    files.on_rollback(12, averaged=False)
+    assert read_metrics(tmp_path) == entries[:2]
 
 
 def test_a_run_that_fails_before_its_first_validation_leaves_its_folder_free(tmp_path):

@@ -361,7 +361,9 @@ def test_the_vocabulary_of_a_tokenizer_file_does_not_grow(base, texts, tmp_path)
     file = "tokenizer=file", f"tokenizer.model={model}", "trainer.max_updates=1"
     of_file = trained(tmp_path / "file", *texts[0], *sizes, *file)
     grow = f"init={of_file}", "init_vocabulary=grow"
-    failed(run("train", *texts[1], *grow), "init_vocabulary=grow", "the tokenizer of init= is a file")
+    failed(
+        run("train", *texts[1], *grow), "init_vocabulary=grow", "the tokenizer of init= is a file"
+    )
 
 
 # Word vectors

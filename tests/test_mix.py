@@ -234,6 +234,9 @@ def test_a_mixture_resumes_bit_for_bit_at_any_update(
     result = ckpt.read(part / ckpt.LAST).part("model")
     for name, tensor in truth.part("model").items():
         assert (result[name] == tensor).all(), name
+    written = (part / "results.json").stat().st_mtime_ns
+    resumed(part, "metric=chrf", "max_validation=3")  # finished, so nothing is done
+    assert (part / "results.json").stat().st_mtime_ns == written
 
 
 FAULTS = {

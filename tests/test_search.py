@@ -455,7 +455,9 @@ def test_a_thousand_random_constraints_are_kept():
 def test_the_other_searches_keep_prefixes_and_refuse_what_they_cannot_promise():
     table = random_table(3)
     for search in (Greedy(), Sample(n_best=2), Diverse(n_best=2), MBR(candidates=2)):
-        [result] = find(search, [table], [Request(5, spellings=begins(B, A), forbidden=banned((B, B)))])
+        [result] = find(
+            search, [table], [Request(5, spellings=begins(B, A), forbidden=banned((B, B)))]
+        )
         assert all(h.tokens[:2] == [B, A] and not holds(h.tokens, (B, B)) for h in result)
     requests = [Request(5, spellings=begins(word)) for word in (A, B, A)]
     for search in (Greedy(), Sample(), Diverse(), Beam(width=2)):
@@ -468,7 +470,9 @@ def test_the_other_searches_keep_prefixes_and_refuse_what_they_cannot_promise():
 
 def test_no_spelling_of_a_prefix_is_begun_that_must_end_in_a_forbidden_sequence():
     spellings = ({A: 1, B: 2}, {A: 2})  # either A A or B
-    requests = [Request(4, seed=i, spellings=spellings, forbidden=banned((A, A))) for i in range(20)]
+    requests = [
+        Request(4, seed=i, spellings=spellings, forbidden=banned((A, A))) for i in range(20)
+    ]
     tables = [random_table(i) for i in range(20)]
     for search in (Greedy(), Sample(), Diverse(), Beam(width=1), Beam(width=4)):
         for hypotheses in find(search, tables, requests):

@@ -458,23 +458,23 @@ def test_halving_waits_for_an_interrupted_run(tmp_path, caplog):
     runs = [Run(tmp_path / name, name, "train", ()) for name in ("first", "stopped", "failed")]
     validation = {"kind": "validation", "epoch": 1, "update": 9, "loss": 2.0}
 
-    def train(runs, epochs=0):
-        for run in runs:
-            failure = "out of memory" if run.name == "failed" else None
-            run.note(failure=failure, attempts=1)
-            if run.name == "first":
-                (run.folder / "metrics.jsonl").write_text(json.dumps(validation) + "\n")
+    def train(remaining, epochs=0):
+        for each in remaining:
+            failure = "out of memory" if each.name == "failed" else None
+            each.note(failure=failure, attempts=1)
+            if each.name == "first":
+                (each.folder / "metrics.jsonl").write_text(json.dumps(validation) + "\n")
 
     job = SimpleNamespace(
         grid=lambda *_: [], plan=lambda _: runs, horizon=lambda _: 9, train=train, greater=False,
-        score=lambda run, epochs: 2.0 if run.reached(epochs) else None,
+        score=lambda each, epochs: 2.0 if each.reached(epochs) else None,
     )  # fmt: skip
     Halving()(job)
     assert "stopped did not reach epoch 1" in caplog.text
-    assert [run.state for run in runs] == [RunState.WAITING, RunState.WAITING, RunState.FAILED]
+    assert [each.state for each in runs] == [RunState.WAITING, RunState.WAITING, RunState.FAILED]
     (runs[1].folder / "metrics.jsonl").write_text(json.dumps({**validation, "loss": 3.0}) + "\n")
     Halving()(job)
-    assert [run.state for run in runs[1:]] == [RunState.HALTED, RunState.FAILED]
+    assert [each.state for each in runs[1:]] == [RunState.HALTED, RunState.FAILED]
 
 
 @pytest.mark.exhaustive

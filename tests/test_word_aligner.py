@@ -2,12 +2,18 @@
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from nmt.data.word_aligner import NULL_SHARE, PSEUDO_COUNT, WordAligner, forward_backward
-from nmt.inference.alignment_weights import alignment_by_counts, attention_of_vectors
+from nmt.foundation.errors import UserError
+from nmt.inference.alignment_weights import (
+    alignment_by_counts,
+    attention_of_model,
+    attention_of_vectors,
+)
 from nmt.inference.word_alignment import symmetrize
 
 SOURCES = [["the", "house"], ["the", "book"], ["a", "book"], ["house"], [], ["a"]]
@@ -173,3 +179,23 @@ def test_counts_ignore_case():
 
     for one, other in zip(totals(str), totals(str.lower), strict=True):
         assert np.array_equal(one, other)
+
+
+def test_subwords_of_both_directions_need_equal_vocabularies():
+    """Links by numbers of subwords would mean other subwords in each direction."""
+
+    def model(languages, *vocabularies):
+        tokenizer = SimpleNamespace(columns=SimpleNamespace(sources=1), models=vocabularies)
+        maps = lambda *_: iter(["map"])  # noqa: E731
+        return lambda: SimpleNamespace(
+            attends=True, languages=languages, tokenizer=tokenizer, forced_maps=maps
+        )
+
+    forward = model(("en", "de"), b"english", b"german")
+    texts = ["a"], ["b"], lambda _: None
+    other = model(("de", "en"), b"german", b"more english")
+    with pytest.raises(UserError, match="units=piece needs models with the same vocabularies"):
+        next(attention_of_model(forward, "model=x", "piece", other, *texts))
+    equal = model(("de", "en"), b"german", b"english")
+    for units, reverse in (("word", other), ("piece", equal)):
+        assert next(attention_of_model(forward, "model=x", units, reverse, *texts)) == "map"

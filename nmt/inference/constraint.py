@@ -97,7 +97,11 @@ class ForbiddenPhrase:
         self._pieces = tokenizer.target_pieces(range(tokenizer.target_size))
         # Tokens that complete the phrase after its first n characters, indexed by n.
         self._completing = [
-            [speller.ids[piece] for piece in speller.beginning_with(rest) if self._is_end(piece, rest)]
+            [
+                speller.ids[piece]
+                for piece in speller.beginning_with(rest)
+                if self._is_end(piece, rest)
+            ]
             for rest in (self._spelled[n:] for n in range(len(self._spelled)))
         ]
         self._within = {i for piece, i in speller.ids.items() if self._is_within(piece)}

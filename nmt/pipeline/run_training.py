@@ -254,7 +254,7 @@ def _run(
             compare_with(Path(settings.repeats), {**contents, **parts.task.test_fingerprints})
         check_space(folder, parts)
         if progress is not None:  # removes the records of updates that the resumed run repeats
-            files.on_rollback(progress.update, validated=progress.validated == progress.update)
+            files.on_rollback(progress.update, progress.validated, progress.averaged)
         files.describe(config, {**contents, **parts.task.test_fingerprints})
     score = train_and_test(
         parts,

@@ -3,7 +3,6 @@
 import logging
 import multiprocessing
 import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
@@ -395,7 +394,7 @@ def _with_unknown(pieces: list[str], line: str) -> list[str]:
         end = begin + len(piece)
         if piece == UNKNOWN:
             end = line.find(following, begin + 1) if following else len(line)
-        if end < 0 or not line.startswith(piece, begin) and piece != UNKNOWN:
+        if end < 0 or (not line.startswith(piece, begin) and piece != UNKNOWN):
             return pieces
         spelled.append(line[begin:end])
     return spelled

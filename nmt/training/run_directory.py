@@ -287,16 +287,23 @@ class RunDirectory(Callback):
             suffix = ".average" if validation.averaged else ""
             self.write_lines(f"validation-{update:08d}{suffix}.txt", validation.answers)
 
-    def on_rollback(self, update: int, validated: bool = True) -> None:
-        """Removes the records of all updates after `update` from metrics.jsonl, because a run
-        repeats these updates when it is resumed, and after a rollback. If not `validated`, removes
-        the record of the validation after `update`, too, which is also repeated."""
-        entries = [
-            entry
-            for entry in read_metrics(self.path)
-            if entry["update"] < update
-            or (entry["update"] == update and (validated or entry["kind"] == "train"))
-        ]
+    def on_rollback(self, update: int, validated: int | None = None, averaged: bool = True) -> None:
+        """Removes the records that a run repeats after a rollback, or when it is resumed, from
+        metrics.jsonl.
+
+        update: number of updates of the restored state; later updates are repeated
+        validated: update after which the restored state was validated; None for `update`
+        averaged: whether the restored state is that after the validation of the averaged weights
+        """
+
+        def is_kept(entry: Mapping[str, Any]) -> bool:
+            if entry["update"] != update:
+                return entry["update"] < update
+            if entry.get("averaged"):
+                return averaged
+            return validated in (None, update) or entry["kind"] == "train"
+
+        entries = filter(is_kept, read_metrics(self.path))
         self.write_lines("metrics.jsonl", [json.dumps(entry) for entry in entries])
 
     def record(self, entry: Mapping[str, Any]) -> None:
