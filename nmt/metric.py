@@ -134,8 +134,8 @@ class Metric:
         members = vars(type(self))
         if "name" in members and "__dataclass_fields__" not in members:
             raise UserError(
-                f"metric={name}: the field `name` has no effect in a class that is not a "
-                "dataclass; write @dataclass(frozen=True, kw_only=True) above the class"
+                f"metric={name}: the field `name` has no effect, because the class is not a "
+                "dataclass; write the decorator @dataclass of nmt.metric.Metric above the class"
             )
         for key, result in results.items():
             if not isinstance(result, Result):

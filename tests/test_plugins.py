@@ -293,7 +293,7 @@ def test_wrong_results_of_a_plugin_metric_are_named(caplog):
     class Undecorated(Nameless):
         name: Literal["wer"] = "wer"
 
-    with pytest.raises(UserError, match=r"metric=Undecorated: .* write @dataclass.frozen=True, kw"):
+    with pytest.raises(UserError, match=r"metric=Undecorated: .* write the decorator @dataclass"):
         Undecorated().of("en")
 
     @dataclass(frozen=True, kw_only=True)
