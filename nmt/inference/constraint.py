@@ -29,8 +29,9 @@ class PrefixSpeller:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        ids = list(range(EOS + 1, tokenizer.target_size))
-        self.ids = dict(zip(tokenizer.target_pieces(ids), ids, strict=True))
+        self.pieces = tokenizer.target_pieces(range(tokenizer.target_size))
+        """Strings of all subwords by id."""
+        self.ids = {piece: i for i, piece in enumerate(self.pieces) if i > EOS}
         """Ids of the ordinary subwords by their strings."""
         self._pieces = sorted(self.ids)
         self._longest = max(map(len, self._pieces))
@@ -93,8 +94,7 @@ class ForbiddenPhrase:
         self.memory = len(self._spelled) + 1
         """Number of last tokens that are sufficient to find the phrase: one for each character, and
         one before the phrase."""
-        tokenizer = speller.tokenizer
-        self._pieces = tokenizer.target_pieces(range(tokenizer.target_size))
+        self._pieces = speller.pieces
         # Tokens that complete the phrase after its first n characters, indexed by n.
         self._completing = [
             [
@@ -104,7 +104,8 @@ class ForbiddenPhrase:
             ]
             for rest in (self._spelled[n:] for n in range(len(self._spelled)))
         ]
-        self._within = {i for piece, i in speller.ids.items() if self._is_within(piece)}
+        containing = {piece for piece in speller.ids if self._spelled in piece}
+        self._within = {speller.ids[piece] for piece in containing if self._is_within(piece)}
 
     def __call__(self, written: Sequence[int]) -> set[int]:
         end = "".join(self._pieces[i] for i in written[-self.memory :])
