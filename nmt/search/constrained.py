@@ -96,8 +96,10 @@ class Constrained:
                 if can_avoid(request.spellings, request.forbidden, [*written, token])
             ]
             _keep_only(possible, log_probs)
-        for token in _forbidden_tokens(request.forbidden, written):
-            log_probs[token].fill_(-torch.inf)
+        if request.forbidden:
+            tokens = [*_forbidden_tokens(request.forbidden, written)]
+            excluded = to_device(torch.tensor(tokens, dtype=torch.long), log_probs.device)
+            log_probs.index_fill_(0, excluded, -torch.inf)
         if beginning:
             return
         needed = progress(request, written)[1] if request.required else ()
