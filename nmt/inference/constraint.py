@@ -1,6 +1,5 @@
 """Lexical constraints on translations: a prefix, required phrases and forbidden phrases."""
 
-import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,10 +10,8 @@ from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import EOS, UNK, Request
 from nmt.search.constrained import can_avoid
 from nmt.tokenizer import Tokenizer
-from nmt.tokenizer.words import SPACE, lengthens
+from nmt.tokenizer.words import SPACE, is_byte, lengthens
 
-BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
-"""Regular expression for the names of byte tokens, such as `<0x0A>` for a line feed."""
 LAST_CHARACTER = "\U0010ffff"
 """Last Unicode character, the upper bound of a binary search in the sorted subwords."""
 
@@ -70,11 +67,8 @@ class PrefixSpeller:
         """Returns the subwords that begin with `text`, including a subword equal to `text`."""
         first = bisect_left(self._pieces, text)
         last = bisect_left(self._pieces, text + LAST_CHARACTER)
-        return [
-            piece
-            for piece in self._pieces[first:last]
-            if piece == text or not BYTE_PIECE.fullmatch(piece)
-        ]
+        pieces = self._pieces[first:last]
+        return [piece for piece in pieces if piece == text or not is_byte(piece)]
 
 
 class ForbiddenPhrase:

@@ -180,7 +180,7 @@ def _by_characters(pieces: Sequence[str], parts: Sequence[str]) -> list[range]:
     position = 0
     for piece, length in zip(pieces, lengths, strict=True):
         # A continuation byte belongs to the preceding character.
-        continues = _is_byte(piece) and not length and position > 0
+        continues = is_byte(piece) and not length and position > 0
         first = min(int((position - continues) * scale), len(numbers) - 1)
         last = min(max(int((position + length) * scale) - 1, first), len(numbers) - 1)
         ranges.append(range(numbers[first], numbers[last] + 1))
@@ -194,17 +194,18 @@ def with_characters(pieces: Iterable[str]) -> list[str]:
     """
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     encoded = (
-        bytes([int(piece[3:5], 16)]) if _is_byte(piece) else piece.encode() for piece in pieces
+        bytes([int(piece[3:5], 16)]) if is_byte(piece) else piece.encode() for piece in pieces
     )
     return [decoder.decode(data) for data in encoded]
 
 
-def _is_byte(piece: str) -> bool:
+def is_byte(piece: str) -> bool:
+    """Returns whether a subword is a byte token, such as `<0x0A>` for a line feed."""
     return len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">")
 
 
 def _length(piece: str) -> int:
     """Returns the number of characters of a subword, except spaces and UTF-8 continuation bytes."""
-    if _is_byte(piece):
+    if is_byte(piece):
         return int(int(piece[3:5], 16) & 0xC0 != 0x80)
     return len(piece.replace(SPACE, ""))
