@@ -8,6 +8,7 @@ import lzma
 import os
 import re
 import signal
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -29,7 +30,7 @@ from nmt.data.sources.everyday import Everyday
 from nmt.data.sources.table import TableFiles
 from nmt.data.sources.text import TextFiles
 from nmt.data.text_encoding import decode_line
-from nmt.data.worker_processes import ordered_map
+from nmt.data.worker_processes import _start, ordered_map
 from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import BOS, EOS, PAD
 from nmt.tokenizer import SentencePiece
@@ -796,6 +797,19 @@ def survived(index):
 def test_a_worker_process_outlives_a_signal_to_the_process_group():
     """The main process needs its results to stop at the end of an update and to save."""
     assert list(ordered_map(survived, range(3), 1)) == [0, 1, 2]
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux tells a process of its parent's end"
+)
+def test_a_worker_whose_parent_has_ended_ends():
+    """It would keep the inherited locks."""
+    for parent, status in ((os.getpid(), 7), (1, 1)):
+        child = os.fork()
+        if child == 0:
+            _start(parent, 0)
+            os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == status
 
 
 def test_batches_are_not_ordered_by_length_and_differ_between_epochs():

@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -49,7 +50,7 @@ def ordered_map(
         prefetch_factor=QUEUED,
         collate_fn=partial(_result_or_error, function),
         multiprocessing_context="fork",
-        worker_init_fn=_start,
+        worker_init_fn=partial(_start, os.getpid()),
         generator=torch.Generator(),  # the global random state stays unchanged
     )
     for result in loader:
@@ -66,12 +67,16 @@ def _result_or_error(function: Callable[[Item], Result], item: Item) -> Result |
         return error
 
 
-def _start(_: int) -> None:
+def _start(parent: int, _: int) -> None:
     """Initialises a worker process. The kernel then kills the process when its parent ends, so that
     inherited locks are released. A signal to the whole process group is left to the parent, which
     still needs the results of its workers in order to stop and save.
+
+    parent: id of the parent process
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     gc.disable()  # cycle detection over millions of small lists takes a fifth of the time
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # killed before the call to prctl
+        os._exit(1)
