@@ -803,7 +803,7 @@ def test_a_worker_process_outlives_a_signal_to_the_process_group():
     sys.platform != "linux", reason="only Linux tells a process of its parent's end"
 )
 def test_a_worker_whose_parent_has_ended_ends():
-    """It would keep the inherited locks."""
+    """Without its end, the inherited locks would never be released."""
     for parent, status in ((os.getpid(), 7), (1, 1)):
         child = os.fork()
         if child == 0:
