@@ -30,8 +30,8 @@ class PrefixSpeller:
         """Strings of all subwords by id."""
         self.ids = {piece: i for i, piece in enumerate(self.pieces) if i > EOS}
         """Ids of the ordinary subwords by their strings."""
-        self._pieces = sorted(self.ids)
-        self._longest = max(map(len, self._pieces))
+        self._sorted_pieces = sorted(self.ids)
+        self._longest = max(map(len, self._sorted_pieces))
         self.continuing = tokenizer.continuing()
         """Ids of the subwords that continue a word."""
 
@@ -65,9 +65,9 @@ class PrefixSpeller:
 
     def beginning_with(self, text: str) -> list[str]:
         """Returns the subwords that begin with `text`, including a subword equal to `text`."""
-        first = bisect_left(self._pieces, text)
-        last = bisect_left(self._pieces, text + LAST_CHARACTER)
-        pieces = self._pieces[first:last]
+        first = bisect_left(self._sorted_pieces, text)
+        last = bisect_left(self._sorted_pieces, text + LAST_CHARACTER)
+        pieces = self._sorted_pieces[first:last]
         return [piece for piece in pieces if piece == text or not is_byte(piece)]
 
 
@@ -114,10 +114,10 @@ class ForbiddenPhrase:
         """Returns whether the phrase may begin directly after a text."""
         return not (lengthens(before[-1:]) and lengthens(self._spelled[0]))
 
-    def _is_end(self, text: str, phrase: str) -> bool:
-        """Returns whether no letter of a text that begins with (the end of) the phrase lengthens
-        it."""
-        return not (lengthens(text[len(phrase) : len(phrase) + 1]) and lengthens(phrase[-1]))
+    def _is_end(self, text: str, rest: str) -> bool:
+        """Returns whether the phrase may end within a text that begins with the rest of the phrase:
+        a letter after it would make the last word longer."""
+        return not (lengthens(text[len(rest) : len(rest) + 1]) and lengthens(rest[-1]))
 
     def _is_within(self, piece: str) -> bool:
         """Returns whether a subword contains the phrase after its first character."""

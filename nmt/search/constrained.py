@@ -162,6 +162,7 @@ def can_avoid(
     """
     if not forbidden:
         return True
+    # The last token, and the tokens before it that can exclude it
     memory = 1 + max(function.memory for function in forbidden)
     # Each state consists of a position in the prefix and the last tokens.
     open_states = [(_position(spellings, written), tuple(written[-memory:]))]
