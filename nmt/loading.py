@@ -272,14 +272,19 @@ def _filled(make: Callable[[], Made], saved: ckpt.Checkpoint) -> Made:
     make: function that builds the network
     saved: checkpoint with the weights
     """
-    # On the meta device, wrong weights are detected before memory is allocated.
-    with torch.device("meta"), Uninitialized():
-        network = make()
+    if saved.meta.get("plugins"):
+        # Constant tensors of a plugin would have no values on the meta device.
+        with torch.random.fork_rng(devices=[]):
+            network = make()
+    else:
+        # On the meta device, wrong weights are detected before memory is allocated.
+        with torch.device("meta"), Uninitialized():
+            network = make()
     # The shapes are checked before any memory is used.
     ckpt.check_weights(network, saved.weights, saved.path)
     weights = {
         id(parameter): torch.nn.Parameter(
-            saved.weights[name].to(parameter.dtype, copy=not saved.is_mapped)
+            saved.weights[name].to(torch.float32, copy=not saved.is_mapped)
         )
         for name, parameter in network.named_parameters()
     }

@@ -3,6 +3,7 @@
 import itertools
 import logging
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -20,7 +21,7 @@ TOKENIZERS = {
     "zh": "zh zho chi cmn yue wuu hak nan gan hsn hans hant hani",
     "ja-mecab": "ja jpn jpan hira kana",
     "ko-mecab": "ko kor kore hang",
-    "char": "th tha thai lo lao laoo km khm khmr my mya bur mymr",
+    "char": "th tha thai lo lao laoo km khm khmr my mya bur mymr bo bod tib tibt dz dzo",
 }
 """Maps each sacreBLEU tokenizer to codes of languages and scripts without spaces between words.
 
@@ -31,7 +32,7 @@ WITHOUT_SPACES = {code: name for name, codes in TOKENIZERS.items() for code in c
 SCRIPTS = {
     "ja-mecab": re.compile(r"[\u3040-\u30ff]"),
     "zh": re.compile(r"[\u3400-\u9fff\U00020000-\U0003ffff]"),
-    "char": re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"),
+    "char": re.compile(r"[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff]"),
 }
 """Maps sacreBLEU tokenizers to patterns of letters in scripts without spaces.
 
@@ -227,8 +228,12 @@ class Metric:
         streams = reference_streams(sets)
         results = {}
         for name, metric in metrics.items():
-            score = metric.corpus_score(list(hypotheses), streams)
-            results[name] = Result(score.score, str(metric.get_signature()))
+            # sacreBLEU's TER separates only Chinese and Japanese characters.
+            is_spaced = name == "ter" and self.tokenize == "char"
+            spaced = _with_spaces if is_spaced else list
+            score = metric.corpus_score(spaced(hypotheses), [spaced(stream) for stream in streams])
+            signature = f"{metric.get_signature()}{'|characters' if is_spaced else ''}"
+            results[name] = Result(score.score, signature)
             if name == "bleu" and not score.totals[-1]:
                 self._warn_of_short_references(metric, sets)
         fold = str.lower if self.lowercase else str
@@ -270,6 +275,12 @@ class Metric:
                 "BLEU, TER and exact match count their translations as wrong, and chrF leaves them "
                 "out; complete the reference file"
             )
+        form, reference_form = _unicode_form(hypotheses), _unicode_form(first)
+        if form and reference_form and form != reference_form:
+            self._warn_once(
+                f"the translations have the Unicode form {form} and the references the form "
+                f"{reference_form}, so equal words count as different; convert one of them"
+            )
         fitting = script_tokenizer(first) if self.tokenize in ("auto", "13a", "intl") else None
         if fitting is not None:
             self._warn_once(
@@ -295,6 +306,21 @@ class Metric:
         if message not in self._given_warnings:
             self._given_warnings.add(message)
             log.warning("%s", message)
+
+
+def _with_spaces(lines: Sequence[str | None]) -> list[str | None]:
+    """Returns lines with spaces between their characters; None, a missing line, stays None."""
+    return [None if line is None else " ".join(line) for line in lines]
+
+
+def _unicode_form(lines: Sequence[str]) -> str | None:
+    """Returns the Unicode normalisation form of the letters with diacritics: NFC (composed letters)
+    or NFD (decomposed letters); None if less than a tenth of the lines has such letters."""
+    composed = sum(not unicodedata.is_normalized("NFD", line) for line in lines)
+    decomposed = sum(not unicodedata.is_normalized("NFC", line) for line in lines)
+    if 10 * max(composed, decomposed) <= len(lines):
+        return None
+    return "NFC" if composed > decomposed else "NFD"
 
 
 def reference_sets(references: Sequence[Sequence[str]]) -> list[list[str]]:

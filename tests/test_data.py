@@ -773,10 +773,16 @@ def test_few_updates_are_warned_about_with_a_recipe(tmp_path):
         "model.embedding_size=4",
         "tokenizer=char",
     ]
-    for more, is_warned in ((["trainer.max_epochs=1"], True), (["trainer.max_updates=1"], False)):
-        folder = trained(tmp_path / str(is_warned), "data=text", *text, *sizes, *more)
+    several = ["trainer.max_epochs=3", "batching.sentences=8", "trainer.accumulate=4"]
+    for more, count in (
+        (["trainer.max_epochs=1"], 1),
+        (several, 6),
+        (["trainer.max_updates=1"], 0),
+    ):
+        folder = trained(tmp_path / str(count), "data=text", *text, *sizes, *more)
         log = (folder / "train.log").read_text()
-        assert ("add sentence pairs, or raise trainer.max_epochs" in log) is is_warned
+        assert ("add sentence pairs, or raise trainer.max_epochs" in log) is bool(count)
+        assert (f"has only {count} updates" in log) is bool(count)
 
 
 def vanished(index):

@@ -166,9 +166,9 @@ def test_memories_keep_spaces_and_words_apart(tmp_path):
     def unit(en, de):
         return f'<tu><tuv xml:lang="en"><seg>{en}</seg></tuv><tuv xml:lang="de"><seg>{de}</seg></tuv></tu>'
 
-    body = unit("10\u00a0km\u202f! \n\t and<ph/>next<ph/>.", "\u3000猫<bpt/>W<ept/>ort")
+    body = unit("10\u00a0km\u202f! \n\t and<ph/>next<ph/>.", "\u3000猫<bpt/>W<ept/>ort की<ph/>घर")
     file = written(tmp_path / "t.tmx", f"<tmx><body>{body}</body></tmx>")
-    assert both(table("tmx", file)) == [("10\u00a0km\u202f! and next.", "\u3000猫Wort")]
+    assert both(table("tmx", file)) == [("10\u00a0km\u202f! and next.", "\u3000猫Wort की घर")]
 
 
 def test_the_first_regional_variant_of_a_language_is_read(tmp_path):

@@ -334,7 +334,15 @@ def test_sentences_end_where_they_end_for_the_server(shown):
     page, _ = shown
     text = "a b c. d e! Dr. f g h (z.B. i) a? b\nc d. e. F g… h"
     georgian = "დღეს კარგი. ჩვენ პარკში."
-    spaces = (georgian, "\ufeffa b.", "a b.\ufeff C", "a b.\x1f C\x85", " a\u3000b.\u00a0 C ")
+    adlam = "a b. \U0001e922b c. \U0001e900 d؟ e। f። g"
+    spaces = (
+        georgian,
+        adlam,
+        "\ufeffa b.",
+        "a b.\ufeff C",
+        "a b.\x1f C\x85",
+        " a\u3000b.\u00a0 C ",
+    )
     for each in (text, "a b c d e f g " * 90, "abc" * 400, *spaces):
         assert ask(page, "/explain", q=each)["sentences"] == [
             each[place.start : place.stop] for place in spans(each)

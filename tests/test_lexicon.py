@@ -158,7 +158,7 @@ def test_a_table_keeps_the_most_probable_entries():
         total = sum(counts.values())
         ranked = sorted(((w / total, t) for t, w in counts.items() if t != UNK), reverse=True)
         expected = [(p, t) for p, t in ranked if p >= 0.001][:32]
-        if word in (EOS, PAD):
+        if word in (EOS, PAD, UNK):
             continue
         probabilities, tokens = table["probabilities"][word], table["tokens"][word]
         assert tokens[: len(expected)].tolist() == [t for _, t in expected]
@@ -305,6 +305,7 @@ def test_unknown_words_are_written_as_the_lexicon_translates_them(run_folder):
     )
     for letter, following in itertools.pairwise(letters):
         tokens[letter], probabilities[letter] = following, float(letter != letters[3])
+    tokens[UNK], probabilities[UNK] = letters[0], 1.0  # in lexicons of older versions
     model.lexicon.fill({"tokens": tokens, "probabilities": probabilities})
     with torch.no_grad():
         model.output.bias[:] = -50.0
@@ -314,6 +315,8 @@ def test_unknown_words_are_written_as_the_lexicon_translates_them(run_folder):
     attended = [int(row[:-1].argmax()) for row in forced.weights[:-1]]
     distinct = [s for t, s in enumerate(attended) if t == 0 or attended[t - 1] != s]
     assert result.text.split() == ["bcdd"[s] for s in distinct]
+    [result] = translator.translations(["ö"])
+    assert result.text.split() == ["ö"]  # an unknown word has no translation
 
 
 def test_a_page_has_the_lexicon_and_onnx_refuses_it(run_folder, tmp_path):

@@ -3,6 +3,7 @@
 import itertools
 import logging
 import os
+import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -135,10 +136,32 @@ def test_the_script_of_the_references_decides_if_the_name_does_not(caplog):
 
 @pytest.mark.parametrize(
     ("text", "tokenize"),
-    [("犬が走っています。", "ja-mecab"), ("สุนัขวิ่ง", "char"), ("Ein Hund läuft.", None), ("", None)],
+    [
+        ("犬が走っています。", "ja-mecab"),
+        ("สุนัขวิ่ง", "char"),
+        ("བཀྲ་ཤིས་བདེ་ལེགས།", "char"),
+        ("Ein Hund läuft.", None),
+        ("", None),
+    ],
 )
 def test_scripts_are_recognised(text, tokenize):
     assert script_tokenizer([text]) == tokenize
+
+
+@pytest.mark.parametrize("forms", [*itertools.product(("NFC", "NFD"), repeat=2)])
+def test_other_unicode_forms_of_the_references_are_reported(forms, caplog):
+    texts, references = (
+        [unicodedata.normalize(form, line) for line in ("Tôi yêu trẻ.", "dog", "")]
+        for form in forms
+    )
+    metric = Metric()
+    metric.score(texts, references)
+    metric.score(["dog", "cat", ""], references)  # without letters that have two forms
+    message = (
+        f"the translations have the Unicode form {forms[0]} and the references the form {forms[1]}"
+    )
+    assert caplog.text.count("Unicode form") == (forms[0] != forms[1])
+    assert (message in caplog.text) == (forms[0] != forms[1])
 
 
 def test_files_in_the_wrong_language_are_reported(tmp_path, caplog):
@@ -286,7 +309,10 @@ def test_a_few_foreign_letters_are_not_the_script_of_a_text(text, tokenize):
 def test_ter_counts_characters_of_scripts_without_a_tokenizer():
     """As for languages such as Thai, whose BLEU also counts characters."""
     metric = Metric(tokenize="char")
-    assert "asian:yes" in metric.score(["猫。"], ["猫。"], ter=True)["ter"].signature
+    for text, shorter in (("猫が好き。", "猫好き。"), ("แมวชอบปลา", "แมวอบปลา")):
+        result = metric.score([shorter], [text], ter=True)["ter"]
+        assert result.score == pytest.approx(100 / len(text))
+        assert result.signature.endswith("|characters")
 
 
 def test_an_exact_match_equals_any_reference_of_its_line():

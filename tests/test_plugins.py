@@ -128,6 +128,12 @@ def test_a_decoder_that_fails_in_a_search_is_named(trained_example, tmp_path, mo
         ),
         ("score.py", "return self.sharpness", "return torch.nan * self.sharpness", "is NaN"),
         (
+            "score.py",
+            "self.sharpness = ",
+            "self.register_buffer('level', torch.ones(1)); self.sharpness = ",
+            "checkpoints do not contain the buffer decoder.attention.score.level",
+        ),
+        (
             "objective.py",
             "self.penalty = penalty",
             "raise ValueError('penalty must be odd')",
@@ -142,7 +148,23 @@ def test_classes_that_fail_in_training_are_named(tmp_path, monkeypatch, file, ol
     typed = [*PARTS, *TINY, "final_test=false", f"run_dir={tmp_path}/run"]
     errors = failed(run("train", "--plugins=mynmt", *typed), message)
     test = f"python -m nmt.check_attention {tmp_path}/own/mynmt/"
-    assert (test in errors) == (file != "objective.py")
+    assert (test in errors) == (file != "objective.py" and "buffer" not in message)
+
+
+@pytest.mark.usefixtures("findable")
+def test_constant_tensors_of_a_class_have_their_values_in_a_loaded_model(tmp_path, monkeypatch):
+    """As an attribute and as a buffer that is not persistent; checkpoints contain neither."""
+    new = "self.register_buffer('two', torch.tensor(2.0), persistent=False); self.half = torch.tensor(0.5); self.sharpness = "
+    changed(tmp_path / "own", monkeypatch, "score.py", "self.sharpness = ", new)
+    file = tmp_path / "own/mynmt/score.py"
+    file.write_text(
+        file.read_text().replace("return self.sharp", "return self.two * self.half * self.sharp")
+    )
+    typed = [*PARTS, *TINY, "trainer.max_updates=2", f"run_dir={tmp_path}/run"]
+    trained = nmt.train(*typed, plugins=["mynmt"])
+    score = trained.translator.models[0].decoder.attention.score
+    assert (float(score.two), float(score.half)) == (2.0, 0.5)
+    assert len(trained.translator.translate(["a b", "b"])) == 2
 
 
 @pytest.mark.usefixtures("findable")

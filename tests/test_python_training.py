@@ -5,6 +5,7 @@ import logging
 import random
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -236,6 +237,74 @@ def test_data_sets_with_other_names_of_splits_are_kept_apart(tmp_path, monkeypat
         nmt.train(*typed, data=data)
         text = (tmp_path / names[1] / "test.reference.txt").read_text()
         assert set(text.split()) == {"c" if names[2] == "test" else "b"}
+
+
+def test_damaged_files_of_a_saved_data_set_are_named(tmp_path, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setenv("NMT_CACHE", str(tmp_path / "cache"))
+    rows = {"de": ["ein Hund", "zwei Katzen"] * 20, "en": ["a dog", "two cats"] * 20}
+    data = datasets.DatasetDict(
+        dict.fromkeys(("train", "validation"), datasets.Dataset.from_dict(rows))
+    )
+    typed = [*TINY, "trainer.max_updates=1", "final_test=false"]
+    nmt.train(*typed, f"run_dir={tmp_path}/a", data=data)
+    [file] = (tmp_path / "cache").rglob("train/*.arrow")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=r"train/data.*arrow: damaged \(wrong checksum\)"):
+        nmt.train(*typed, f"run_dir={tmp_path}/b", data=data)
+
+
+def test_formats_of_data_sets(tmp_path, monkeypatch):
+    """A format that hides columns has no effect; what cannot be saved is named."""
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setenv("NMT_CACHE", str(tmp_path / "cache"))
+    rows = {"de": [f"Hund {i}" for i in range(60)], "en": [f"dog {i}" for i in range(60)]}
+    data = datasets.Dataset.from_dict(rows)
+    typed = [*TINY, "data.split=0.2", "trainer.max_updates=1", "final_test=false"]
+    run = nmt.train(*typed, f"run_dir={tmp_path}/a", data=data.with_format("numpy", columns=["en"]))
+    hidden = data.with_format("numpy", columns=["en"])
+    assert nmt.evaluate(run.translator, hidden, source="de", reference="en")["bleu"].score >= 0
+    for wrong, problem in (
+        (data.with_transform(lambda batch: batch), "data: has a transform"),
+        (datasets.DatasetDict(train=data, more=data.select([])), "data, split more: is empty"),
+    ):
+        with pytest.raises(UserError, match=problem):
+            nmt.train(*typed, f"run_dir={tmp_path}/b", data=wrong)
+
+
+def test_a_second_thread_cannot_train(tmp_path):
+    """Both trainings would share logging and random numbers. A callback may train another model."""
+
+    class Trains(Callback):
+        errors = ()
+
+        def on_validation(self, *_):
+            nmt.train(*TRIAL, f"run_dir={tmp_path}/nested")
+            with ThreadPoolExecutor() as pool:
+                other = pool.submit(nmt.train, *TRIAL, f"run_dir={tmp_path}/other")
+                self.errors = [str(other.exception())]
+
+    trains = Trains()
+    nmt.train(*TRIAL, f"run_dir={tmp_path}/run", callbacks=[trains])
+    assert (tmp_path / "nested/results.json").exists()
+    assert not (tmp_path / "other").exists()
+    assert "another thread of this process is training" in trains.errors[0]
+    nmt.train(*TRIAL, f"run_dir={tmp_path}/after")
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16])
+def test_the_default_type_of_tensors_has_no_effect(kind, tmp_path, small_run):
+    expected = nmt.load(small_run).translations(["a b c"])
+    torch.set_default_dtype(kind)
+    try:
+        run = nmt.train(*TRIAL, f"run_dir={tmp_path}/run")
+        assert torch.get_default_dtype() == kind
+        assert nmt.load(small_run).translations(["a b c"]) == expected
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert {p.dtype for p in run.translator.models[0].parameters()} == {torch.float32}
 
 
 def test_a_training_leaves_random_numbers_and_log_handlers_of_the_caller(tmp_path):

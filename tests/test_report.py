@@ -645,7 +645,14 @@ def test_leaked_pairs_are_in_the_notes(tmp_path):
         results["pairs_in_training"] = {"validation": 50, "test": count}
         (folder / "results.json").write_text(json.dumps(results))
     runs = collect([str(tmp_path)]).finished
-    for leaking, sentence in ((runs, "Up to 3 of 60"), (runs[:1], "3 of 60"), (runs[1:], None)):
+    several = make_run(tmp_path / "several/seed1", "luong", 1, 0.9)
+    second = "\n".join(["a second reference", "", *["more"] * 58])
+    (several / "test.reference2.txt").write_text(second + "\n")
+    shutil.copy(tmp_path / "seed1/results.json", several)
+    captions = collect([str(several)]).finished
+    for leaking, sentence in (
+        (runs, "Up to 3 of 60"), (runs[:1], "3 of 60"), (runs[1:], None), (captions, "3 of 119"),
+    ):  # fmt: skip
         [table] = Report.of(leaking, [], None, samples=10).tables()
         for note in (table.note, table.paper.note):
             expected = f"{sentence} test pairs are also training pairs, which raises the scores."

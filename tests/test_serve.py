@@ -182,6 +182,7 @@ def test_more_than_libretranslate(client, pair, small_run):
         ("hot  dog", "one hot dog", True), ("C++", "in C++, or C", True), (".NET", "for .net", True),
         ("猫", "猫が好きです。", True), ("แมว", "ฉันชอบแมว", True), ("犬", "猫が好きです。", False),
         ("Sony", "Sonyの製品", True), ("क", "की", False), ("a a", "xa a a", True),
+        ("می", "می\u200cخواهد", False), ("ها", "بچه\u200cها", False), ("می", "او می رود", True),
     ],
 )  # fmt: skip
 def test_words_of_a_glossary_are_whole_words(word, sentence, occurs):

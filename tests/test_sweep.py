@@ -634,8 +634,10 @@ def test_how_far_a_sweep_is(tmp_path):
     (tmp_path / "b").mkdir(exist_ok=True)
     record = {"kind": "train", "update": 30, "total": 40}
     (tmp_path / "b/metrics.jsonl").write_text(json.dumps(record) + "\n")
-    states["b"] = RunState.RUNNING
-    assert time_left(runs, states) == pytest.approx(100 * (1 + 10 / 40))  # c, and the rest of b
+    for state in (RunState.RUNNING, RunState.STOPPED):
+        states["b"] = state
+        # c, and the rest of b
+        assert time_left(runs, states) == pytest.approx(100 * (1 + 10 / 40))
     assert [duration(s) for s in (5, 99.4, 130, 7300)] == ["5 s", "99 s", "2 min", "2 h 2 min"]
 
 

@@ -682,6 +682,72 @@ def test_every_optimizer_continues_as_if_it_had_never_stopped(name, tmp_path):
     assert all(torch.equal(again[1][k], straight[1][k]) for k in straight[1])
 
 
+class Counting(torch.optim.SGD):
+    """An optimizer as those of plugins may be: it counts in its group and in tensors of other types and shapes."""
+
+    def __init__(self, parameters, lr):
+        super().__init__(parameters, lr=lr)
+        self.param_groups[0] |= {"k": 0, "betas": (0.9, 0.99)}
+
+    def step(self, closure=None):
+        group = self.param_groups[0]
+        group["k"] += 1
+        for p in group["params"]:
+            state = self.state[p]
+            state["step"] = state.get("step", torch.tensor(0)) + 1
+            state["norm"] = state.get("norm", torch.tensor(0.0)) + p.grad.norm()
+            p.grad.mul_(group["k"] / (state["step"] + state["norm"]))
+        super().step(closure)
+
+
+def test_an_optimizer_of_a_plugin_continues_with_its_counters():
+    def trained(epochs, resume=None, lr=0.1):
+        model = network("luong", "dot").float()
+        optimizer = Counting(model.parameters(), lr)
+        batches = [batch(), batch((4,), (2,))]
+        store = fit(Trainer(max_epochs=epochs), model, batches, optimizer=optimizer, resume=resume)[
+            1
+        ]
+        return store.last, optimizer.param_groups[0]
+
+    straight, group = trained(4)
+    half, _ = trained(2)
+    again, same = trained(4, half)
+    assert all(torch.equal(again[1][name], straight[1][name]) for name in straight[1])
+    assert same["k"] == group["k"] == 8
+    assert trained(4, half, lr=0.3)[1]["lr"] == 0.3  # changed in the configuration
+
+
+def test_a_state_that_cannot_be_saved_is_named():
+    model = network("luong", "dot").float()
+    optimizer = Counting(model.parameters(), 0.1)
+    optimizer.param_groups[0]["moments"] = torch.ones(2)
+    with pytest.raises(UserError, match="cannot be saved .Object of type Tensor is not JSON"):
+        fit(Trainer(max_epochs=1), model, [batch()], optimizer=optimizer)
+
+
+@pytest.mark.parametrize("method", ["on_update", "on_validation", "on_epoch"])
+def test_a_callback_may_stop_the_training(method):
+    """The state is saved at the update at which the callback raised Stopped."""
+
+    def stop(*_):
+        raise Stopped
+
+    caller = Callback()
+    setattr(caller, method, stop)
+    store, model = Store(), network("luong", "dot").float()
+    with pytest.raises(Stopped):
+        Trainer(max_epochs=4, log_every=1).fit(
+            Known(model, [batch(), batch()]),
+            optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+            schedule=schedule.Constant(),
+            callbacks=[caller],
+            store=store,
+        )
+    assert store.last[0]["progress"]["update"] == (1 if method == "on_update" else 2)
+    assert store.last[0]["progress"]["epoch"] == (method == "on_epoch")
+
+
 @pytest.mark.parametrize(
     ("every", "places"), [(1.0, [4, 7, 11]), (0.5, [2, 4, 6, 7, 9, 11]), (2.0, [7, 11])]
 )

@@ -4,6 +4,7 @@ import itertools
 import math
 import pickle
 import re
+import unicodedata
 
 import numpy as np
 import pytest
@@ -281,6 +282,28 @@ def test_a_forbidden_word_is_excluded_beside_punctuation(model):
         assert not any(results), text
 
 
+def test_a_forbidden_word_is_excluded_in_every_unicode_form():
+    """Marks and joiners are parts of words."""
+    composed, decomposed = "yêu trẻ", unicodedata.normalize("NFD", "yêu trẻ")
+    corpus = [composed, decomposed, "می\u200cرود می رود"] * 9
+    tokenizer = SentencePiece(model="word", vocabulary_size=12, normalization="identity").train(
+        corpus, corpus
+    )
+
+    def excluded(phrase, text):
+        request = Constraint(forbidden=(phrase,)).added_to(
+            Request(max_length=50), PrefixSpeller(tokenizer), 0
+        )
+        [ids] = tokenizer.encode_target([text])
+        return any(contained(ids, forbidden) for forbidden in request.forbidden)
+
+    for phrase in ("yêu", unicodedata.normalize("NFD", "yêu")):
+        assert excluded(phrase, composed)
+        assert excluded(phrase, decomposed)
+    assert excluded("می", "می رود")
+    assert not excluded("می", "می\u200cرود")
+
+
 @pytest.mark.parametrize("model", ["bpe", "unigram", "char"])
 def test_a_forbidden_word_of_a_script_without_spaces_is_excluded_anywhere(model):
     corpus = ["私は犬が好きです。", "犬は猫が好き。", "猫と犬。", "GPUは"] * 20
@@ -292,7 +315,10 @@ def test_a_forbidden_word_of_a_script_without_spaces_is_excluded_anywhere(model)
         constraint = Constraint(forbidden=(phrase,))
         request = constraint.added_to(Request(max_length=50), PrefixSpeller(tokenizer), 0)
         for text in (*texts, *others):
-            results = [contained(ids, *request.forbidden) for ids in segmentations(tokenizer, text)]
+            results = [
+                any(contained(ids, forbidden) for forbidden in request.forbidden)
+                for ids in segmentations(tokenizer, text)
+            ]
             assert results, text
             assert set(results) == {text in texts}, text
 
@@ -613,6 +639,8 @@ def test_filling_by_hand():
     composed, decomposed = "caf\u00e9", "cafe\u0301"
     for word in (composed, decomposed):  # the keys of a lexicon are composed
         assert filled("⁇", [UNK], same[:1], places, ["", word, ""], {composed: "bar"}) == "bar"
+    for phrase, word in (("दिन", "दिनेश"), ("दिने", "दिनेश"), ("می", "می\u200cخواهد")):
+        assert filled("⁇", [UNK], same[:1], places, ["", word, ""], {}, (phrase,)) == word
     for phrase, expected in (("猫", ""), ("背", ""), ("犬", "猫背"), ("a 猫", "猫背")):
         assert filled("⁇", [UNK], same[:1], places, ["", "猫背", ""], {}, (phrase,)) == expected
     assert filled("⁇ ⁇ x ⁇", [UNK, UNK, UNK], same, places, names, {}) == "zebra x zebra"

@@ -282,6 +282,22 @@ def test_words_around_many_unknown_words_are_found_quickly():
     assert len(tokenizer.target_words(line, ids)) == len(ids)
 
 
+@pytest.mark.parametrize("model", ["char", "unigram"])
+def test_unknown_characters_of_a_script_without_spaces_have_their_own_words(model, no_dictionary):
+    """Unknown tokens of different lengths: the others keep their characters."""
+    corpus = ["的书很大。", "爱的书"] * 9
+    tokenizer = SentencePiece(model=model, vocabulary_size=14).train(corpus, corpus)
+    line = "龘爱Ωμέγα的书很大。"
+    [ids] = tokenizer.encode_source([line])
+    texts = words(line)
+    for piece, place in zip(
+        tokenizer.source_pieces(ids), tokenizer.source_words(line, ids), strict=True
+    ):
+        covered = "".join(texts[place.start : place.stop])
+        assert piece.strip("▁") in (covered, "<unk>", "")
+        assert piece != "<unk>" or covered in ("龘", "Ωμέγα")
+
+
 @pytest.mark.parametrize("space", ["\u00a0", "\u202f", "\u3000", "\u2028"])
 @pytest.mark.parametrize("word", ["man", "Ω"])
 @pytest.mark.parametrize(("model", "seed"), [("unigram", None), ("unigram", 1), ("bpe", 1)])

@@ -92,7 +92,8 @@ def _leaks(ranking: Ranking) -> str:
     if not any(counts):
         return ""
     # Runs without a test set do not store the validation references.
-    size = len(ranking.runs[0].lines(".reference"))
+    # A sentence with several references counts as several pairs.
+    size = sum(bool(line.strip()) for lines in ranking.runs[0].references for line in lines)
     total = f" of {size:,}" if size else ""
     number = f"{'Up to ' * (len(counts) > 1)}{max(counts):,}{total}"
     return f"{number} {ranking.part} pairs are also training pairs, which raises the scores."

@@ -17,7 +17,11 @@ from nmt.tokenizer import Tokenizer
 LONGEST_SENTENCE = 500
 """Maximum number of characters per sentence in requests to the server and on exported HTML pages;
 longer sentences are split."""
-SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])(?![。！？」』）”’\"')\]])")
+SENTENCE_END = re.compile(
+    r"(?<=[.!?…؟۔।॥።፧፨՞։။།])[\"'”’)\]]*\s+|(?<=[。！？])(?![。！？」』）”’\"')\]])"
+)
+"""Pattern of the end of a sentence: a mark before a space, with marks of Arabic, Urdu, Hindi, Amharic,
+Armenian, Burmese and Tibetan, or a Chinese or Japanese mark."""
 ABBREVIATION = re.compile(
     r"(\w|(\w\.)+\w|dr|mr|mrs|ms|prof|st|jr|sr|vs|etc|e\.g|i\.e|no|nr|vol|fig|approx|dept|gen|col|"
     r"lt|sgt|rev|hon|inc|ltd|co|hr|fr|bzw|ca|usw|ing|mag|mme|mlle|m|sra|srta|dott|avv|ing)\.",
@@ -51,8 +55,9 @@ class Documents:
 def sentences(line: str) -> list[str]:
     """Splits a text into sentences.
 
-    A sentence ends with . ! ? … before a space, or with 。！？ anywhere. A full stop after an initial
-    or common abbreviation, or before a lowercase letter, does not end a sentence.
+    A sentence ends with . ! ? … or a similar mark of another script before a space, or with 。！？
+    anywhere. A full stop after an initial or common abbreviation, or before a lowercase letter,
+    does not end a sentence.
     """
     ends = [0]
     for match in SENTENCE_END.finditer(line):

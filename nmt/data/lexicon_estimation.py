@@ -128,7 +128,7 @@ def lexicon_table(
     source, target = np.divmod(keys, size)
     weights = np.bincount(places, weights)
     probabilities = weights / np.bincount(source, weights)[source].clip(least_total)
-    usable = (probabilities >= SMALLEST) & (target != UNK) & ~np.isin(source, (PAD, EOS))
+    usable = (probabilities >= SMALLEST) & (target != UNK) & ~np.isin(source, (PAD, UNK, EOS))
     order = np.flatnonzero(usable)
     order = order[np.lexsort((-probabilities[order], source[order]))]
     source = source[order]

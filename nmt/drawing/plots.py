@@ -224,7 +224,12 @@ def fonts_for(words: Iterable[str]) -> Any:
             families.append(family)  # fallback fonts follow the usual font
             missing -= font_characters(file)
     if missing:
-        scripts = {unicodedata.name(c, "UNKNOWN").split()[0].title() for c in missing}
+        scripts = {
+            "symbols"
+            if unicodedata.category(c)[0] == "S"
+            else unicodedata.name(c, "UNKNOWN").split()[0].title()
+            for c in missing
+        }
         warn_of_missing(
             " ".join(sorted(missing)[:8]), ", ".join(sorted(scripts)).replace("Cjk", "CJK")
         )

@@ -3,7 +3,8 @@
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, product
+from unicodedata import normalize
 
 from nmt.data.text_encoding import check_lines
 from nmt.foundation.errors import UserError
@@ -216,7 +217,10 @@ def _forbidden(texts: Sequence[str], speller: PrefixSpeller) -> tuple[ForbiddenP
             f"constraints: a forbidden phrase has {longest:,} subwords, at most {MOST_FORBIDDEN} "
             "are allowed"
         )
-    return tuple(ForbiddenPhrase(text, speller) for text in texts)
+    # The model may write composed or decomposed letters.
+    spellings = [(text, normalize("NFC", text), normalize("NFD", text)) for text in texts]
+    different = dict.fromkeys(chain.from_iterable(spellings))
+    return tuple(ForbiddenPhrase(text, speller) for text in different)
 
 
 def _check_contradictions(

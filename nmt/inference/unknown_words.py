@@ -19,7 +19,7 @@ from nmt.inference.constraint import Constraint
 from nmt.inference.translation import ForcedDecoding, Translation
 from nmt.model.lexicon import Lexicon
 from nmt.tokenizer import Tokenizer
-from nmt.tokenizer.words import bare, spaceless, words
+from nmt.tokenizer.words import MARKS, bare, spaceless, words
 
 Unknown = Literal["mark", "drop", "copy"]
 MARK = "⁇"
@@ -103,8 +103,8 @@ def _contains(text: str, phrase: str) -> bool:
     if not phrase:
         return False
     pattern = r"\s+".join(map(re.escape, phrase.split()))
-    before = "" if spaceless(phrase[0]) else r"(?<!\w)"
-    after = "" if spaceless(phrase[-1]) else r"(?!\w)"
+    before = "" if spaceless(phrase[0]) else rf"(?<![\w{MARKS}])"
+    after = "" if spaceless(phrase[-1]) else rf"(?![\w{MARKS}])"
     return re.search(f"{before}{pattern}{after}", text) is not None
 
 
@@ -178,7 +178,8 @@ def _entries_of_words(
         return {}
     entries: dict[str, str] = {}
     for token, span in zip(source, piece_words, strict=True):
-        translation = lexicon.best(token % tokenizer.source_size)
+        token %= tokenizer.source_size
+        translation = None if token == UNK else lexicon.best(token)
         if translation is not None and list(piece_words).count(span) == len(span) == 1:
             word = source_words[span.start]
             text = tokenizer.decode([[translation]])[0]

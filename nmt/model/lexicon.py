@@ -59,8 +59,8 @@ class Lexicon(nn.Module):
         self.target_vocabulary = target_vocabulary
         self.epsilon = epsilon
         empty = torch.zeros(source_vocabulary, 1)
-        self.register_buffer("tokens", empty.long())
-        self.register_buffer("probabilities", empty)
+        self.register_buffer("tokens", empty.long(), persistent=False)
+        self.register_buffer("probabilities", empty, persistent=False)
 
     def fill(self, table: Mapping[str, Tensor]) -> None:
         """Replaces the table of the translation lexicon. Source tokens without a row, such as

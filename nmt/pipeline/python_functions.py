@@ -4,6 +4,7 @@ import difflib
 import json
 import logging
 import random
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -31,6 +32,9 @@ from nmt.pipeline import run_training
 from nmt.storage.cache import build_once, cache_folder
 from nmt.storage.metrics_file import read_metrics
 from nmt.training.callback import Callback, check_callbacks
+
+_training = threading.RLock()
+"""Lock of the thread that is training. A callback of a training may train another model."""
 
 
 @dataclass(frozen=True)
@@ -132,19 +136,36 @@ def _saved(data: Any) -> Path:
     """Saves a data set to a cache folder and returns the folder, so that the run can be resumed and
     repeated."""
     parts = dict(data) if hasattr(data, "values") else {"": data}
+    for split, part in parts.items():
+        name = f"nmt.train: data{f', split {split}' if split else ''}"
+        if not len(part):
+            raise UserError(f"{name}: is empty; remove the split, or add rows")
+        if part.format["type"] == "custom":
+            raise UserError(f"{name}: has a transform, which cannot be saved; use map instead")
     # Fingerprints hash content and transformations, so equal data sets share a folder.
     name = digest([(split, part._fingerprint) for split, part in parts.items()])
     folder = cache_folder() / "datasets" / name
-    build_once(folder, "data set", lambda path: data.save_to_disk(str(path)))
+    # Formats such as numpy may hide columns.
+    build_once(folder, "data set", lambda path: data.with_format(None).save_to_disk(str(path)))
     return folder
 
 
 @contextmanager
 def _process_unchanged() -> Iterator[None]:
-    """Restores logging, the number of threads and the random number generators at the end of a
-    `with` block, and closes the run's log file."""
+    """Restores logging, the number of threads, the default data type and the random number
+    generators at the end of a `with` block, and closes the run's log file.
+
+    Raises UserError if another thread is training, because all of these belong to the process.
+    """
     logger = logging.getLogger("nmt")
+    if not _training.acquire(blocking=False):
+        raise UserError(
+            "nmt.train: another thread of this process is training; start one process for each "
+            "training, or a sweep (python -m nmt.train -m)"
+        )
     with ExitStack() as at_end:
+        at_end.callback(_training.release)
+        at_end.callback(torch.set_default_dtype, torch.get_default_dtype())
         at_end.callback(torch.set_num_threads, torch.get_num_threads())
         at_end.callback(choose_format, chosen_formatter() is not None)
         at_end.callback(random.setstate, random.getstate())
@@ -154,6 +175,7 @@ def _process_unchanged() -> Iterator[None]:
         at_end.callback(setattr, logger, "handlers", logger.handlers)  # log handlers of the caller
         at_end.enter_context(torch.random.fork_rng(devices=range(torch.cuda.device_count())))
         logger.handlers = []  # the run closes only its own handlers
+        torch.set_default_dtype(torch.float32)
         try:
             yield
         finally:
@@ -213,6 +235,8 @@ def _columns(data: Any, names: Sequence[str]) -> list[list[str]]:
             "data: must be a datasets.Dataset, or a mapping from column names to lists of "
             f"strings, not {type(data).__name__}"
         )
+    if hasattr(data, "with_format"):
+        data = data.with_format(None)  # formats such as numpy may hide columns
     available = getattr(data, "column_names", None) or list(data)
     missing = [name for name in names if name not in available]
     if missing:

@@ -5,7 +5,7 @@ import unicodedata
 
 from nmt.inference.constraint import Constraint
 from nmt.serving.request_fields import Fields
-from nmt.tokenizer.words import spaceless
+from nmt.tokenizer.words import MARKS, spaceless
 
 
 def constraint_of(fields: Fields, sentence: str, *, is_first: bool) -> Constraint | None:
@@ -50,6 +50,7 @@ def _inside_word(text: str, position: int) -> bool:
     without spaces, such as that of Japanese, have no visible boundaries, so they never do."""
     neighbours = text[max(0, position - 1) : position + 1]
     return 0 < position < len(text) and all(
-        unicodedata.category(character)[0] in "LMN" and not spaceless(character)
+        (character in MARKS or unicodedata.category(character)[0] in "LN")
+        and not spaceless(character)
         for character in neighbours
     )

@@ -89,7 +89,8 @@ def _built(folder: Path, build: Callable[[Path], Counts | None]) -> Counts:
     unfinished.mkdir()
     try:
         counts = build(unfinished) or {}
-        checksums = {file.name: _checksum(file) for file in unfinished.iterdir()}
+        files = sorted(path for path in unfinished.rglob("*") if path.is_file())
+        checksums = {str(file.relative_to(unfinished)): _checksum(file) for file in files}
         manifest = {"counts": counts, "checksums": checksums}
         write_atomically(unfinished / MANIFEST, json.dumps(manifest).encode())
         unfinished.rename(folder)  # from here on, the folder counts as complete
@@ -112,8 +113,8 @@ def _checked(folder: Path, what: str) -> Counts | None:
     files = [folder / name for name in checksums]
     with ThreadPoolExecutor() as pool:
         current = pool.map(_checksum, files)
-        for file, checksum in zip(files, current, strict=True):
-            if checksum != checksums[file.name]:
+        for file, checksum, expected in zip(files, current, checksums.values(), strict=True):
+            if checksum != expected:
                 raise UserError(
                     f"{file}: damaged (wrong checksum), so the {what} cannot be used. Check "
                     f"the disk, and remove the folder {folder}; the next command builds the "

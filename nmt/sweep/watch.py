@@ -118,10 +118,11 @@ def time_left(runs: Sequence[Run], states: Mapping[str, RunState]) -> float | No
     durations = [seconds for seconds in taken if seconds]
     if not durations:
         return None
-    remaining = float(sum(states[run.name] in (RunState.WAITING, RunState.STOPPED) for run in runs))
+    remaining = float(sum(states[run.name] is RunState.WAITING for run in runs))
     running = [run for run in runs if states[run.name] is RunState.RUNNING]
-    # A run in progress counts by the fraction of its updates that remain.
-    for run in running:
+    stopped = [run for run in runs if states[run.name] is RunState.STOPPED]
+    # Running and stopped runs count by the fraction of their updates that remain.
+    for run in running + stopped:
         training = run.latest().get("train", {})
         # remaining work of the run, as a fraction of a run
         remaining += 1 - training.get("update", 0) / max(1, training.get("total", 1))

@@ -315,7 +315,7 @@ class Tokenizer:
         split: Split,
     ) -> list[range]:
         """Returns the range of word indices that each token of a text covers."""
-        pieces = [model.id_to_piece(i) for i in ids]
+        pieces = self._spelled(model, text, ids)
         return covered(self._chunks(model, text, ids), pieces, text, split)
 
     def _spelled(

@@ -38,8 +38,8 @@ Units = Literal["word", "piece", "character", "space"]
 
 def lengthens(character: str) -> bool:
     """Returns whether a character beside a word is part of it: a letter or digit of a script that
-    separates words by spaces, or a combining mark."""
-    is_letter = character.isalnum() or unicodedata.category(character or " ").startswith("M")
+    separates words by spaces, a combining mark, or an invisible joiner."""
+    is_letter = character.isalnum() or (bool(character) and character in MARKS)
     return is_letter and not spaceless(character)
 
 

@@ -6,6 +6,7 @@ the seed and the position in the data.
 """
 
 import contextlib
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -110,12 +111,24 @@ class TrainingState:
         self.keeps_gradients = False
         """Whether gradients keep their memory addresses, as CUDA graphs require."""
         self.names, self.parameters = zip(*network.named_parameters(), strict=True)
+        self._check_buffers()
         # Parameters whose moving average this rank stores.
         self._averaged = self.sharing.share(self.parameters) if ema else ()
         self._average = [p.detach().clone() for p in self._averaged]  # like the parameters
         self.scaler = torch.amp.GradScaler(self.parameters[0].device.type, enabled=scale)
         self.optimized = [p for group in optimizer.param_groups for p in group["params"]]
         self.base_rates = [group["lr"] for group in optimizer.param_groups]
+        self._configured = _settings_of(optimizer)
+
+    def _check_buffers(self) -> None:
+        """Raises UserError if the network has a persistent buffer, because checkpoints contain only
+        parameters."""
+        buffers = dict(self.network.named_buffers()).keys() & self.network.state_dict().keys()
+        if buffers:
+            raise UserError(
+                f"network: checkpoints do not contain the buffer {min(buffers)}; use nn.Parameter "
+                "with requires_grad=False or, for a constant, register_buffer with persistent=False"
+            )
 
     def set_rate(self, total: int, epoch: float) -> None:
         """Sets the learning rate of each parameter group for the next update.
@@ -249,9 +262,21 @@ class TrainingState:
         state = {
             "progress": asdict(self.progress),
             "schedule": self.schedule.state(),
-            "optimizer": {"groups": optimizer["param_groups"], "plain": plain},
+            "optimizer": {
+                "groups": optimizer["param_groups"],
+                "configured": self._configured,
+                "plain": plain,
+            },
             "scaler": self.scaler.state_dict(),
         }
+        try:
+            json.dumps(state)
+        except TypeError as error:
+            raise UserError(
+                f"the state of the optimizer or of the schedule cannot be saved ({error}); a plugin "
+                "may keep tensors in the optimizer's state of each parameter, and elsewhere only "
+                "numbers and text"
+            ) from error
         return state, tensors
 
     def load(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
@@ -287,19 +312,31 @@ class TrainingState:
 
     def _load_optimizer(self, state: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
         values = {int(index): dict(plain) for index, plain in state["plain"].items()}
+        optimizer = getattr(self.optimizer, "optim", self.optimizer)  # of a sharded optimizer
+        has_known_state = type(optimizer).__module__.startswith("torch.optim")  # not of a plugin
         for name, tensor in tensors.items():
             if name.startswith("optimizer/"):
                 index, key = name.split("/")[1:]
-                _expect(name, tensor, _optimizer_tensor(key, self.optimized[int(index)]))
+                if has_known_state:
+                    _expect(name, tensor, _optimizer_tensor(key, self.optimized[int(index)]))
                 values.setdefault(int(index), {})[key] = tensor
-        configured = [
-            {key: value for key, value in group.items() if key != "params"}
-            for group in self.optimizer.param_groups
-        ]
+        # Older versions did not save the configured settings.
+        saved_settings = state.get("configured") or [{} for _ in self._configured]
         self.optimizer.load_state_dict({"state": values, "param_groups": state["groups"]})
-        for group, settings in zip(self.optimizer.param_groups, configured, strict=True):
-            group.update(settings)  # the configuration may have changed since the save
+        groups = zip(self.optimizer.param_groups, self._configured, saved_settings, strict=True)
+        for group, settings, before in groups:
+            # The configuration may have changed since the save. Other settings keep their saved
+            # values, because some optimizers of plugins count in them.
+            as_saved = json.loads(json.dumps(settings))  # JSON has no tuples
+            changed = [key for key in settings if before.get(key, ...) != as_saved[key]]
+            group.update({key: settings[key] for key in changed})
         _add_buffers_of_rmsprop(self.optimizer)
+
+
+def _settings_of(optimizer: Any) -> list[dict[str, Any]]:
+    """Returns the settings of each parameter group of an optimizer."""
+    groups = optimizer.param_groups
+    return [{key: value for key, value in group.items() if key != "params"} for group in groups]
 
 
 def _add_buffers_of_rmsprop(optimizer: Any) -> None:

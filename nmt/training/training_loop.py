@@ -9,7 +9,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -203,8 +203,8 @@ class TrainingLoop:
         if progress.batch >= len(batches):
             progress.epoch += 1
             progress.batch = 0
-            for callback in self.callbacks:
-                callback.on_epoch(progress.epoch)
+            self._call(lambda callback: callback.on_epoch(progress.epoch))
+            self._save_if_due()
 
     def _plan(self, batches: Batches) -> EpochPlan:
         """Returns the plan of the current epoch. Raises UserError if the epoch has fewer batches
@@ -330,8 +330,7 @@ class TrainingLoop:
         self.ranks.wait()  # until rank 0 has written the state
         self.state.load(*self.store.load_last())
         self.progress.halvings = progress.halvings + 1
-        for callback in self.callbacks:
-            callback.on_rollback(self.progress.update)
+        self._call(lambda callback: callback.on_rollback(self.progress.update))
         self._reset_figures()
         raise RolledBack
 
@@ -349,8 +348,7 @@ class TrainingLoop:
             gradient_norm=self._norm,
             speed=self._tokens / (time.monotonic() - self._reported_at),
         )
-        for callback in self.callbacks:
-            callback.on_update(update)
+        self._call(lambda callback: callback.on_update(update))
         self._reset_figures()
 
     def _validate(self, epoch: float) -> None:
@@ -371,8 +369,7 @@ class TrainingLoop:
                 f"{progress.update:,}: {self._remedy}"
             )
         is_best = self.best_weights.add(validation, weights)  # before the save of the schedule
-        for callback in self.callbacks:
-            callback.on_validation(progress.update, epoch, validation, is_best)
+        self._call(lambda c: c.on_validation(progress.update, epoch, validation, is_best))
         if self.settings.patience and progress.worse >= self.settings.patience:
             progress.finished = True
         progress.validated = progress.update
@@ -386,8 +383,17 @@ class TrainingLoop:
         """Averages the snapshots of weights, and reports the average if it is the best."""
         validation = self.best_weights.add_average()
         if validation is not None:
-            for callback in self.callbacks:
-                callback.on_validation(self.progress.update, self._position(), validation, True)
+            update, epoch = self.progress.update, self._position()
+            self._call(lambda c: c.on_validation(update, epoch, validation, True))
+
+    def _call(self, method: Callable[[Callback], None]) -> None:
+        """Calls a method of every callback. A callback that raises Stopped requests a stop, as a
+        signal does, so that the state is saved first."""
+        for callback in self.callbacks:
+            try:
+                method(callback)
+            except Stopped:
+                self.interruption.requested = True
 
     def save(self) -> None:
         """Saves the state from which training can resume. Raises UserError, without saving, if

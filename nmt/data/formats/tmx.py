@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 from nmt.data.formats import Rows
 from nmt.data.lines import batched, open_file, reading
 from nmt.foundation.errors import UserError
+from nmt.tokenizer.words import MARKS
 
 log = logging.getLogger(__name__)
 CODES = ("bpt", "ept", "ph", "it", "ut")
@@ -87,7 +88,7 @@ def _segment(tuv: Any) -> str | None:
     segment = tuv.find("{*}seg")
     if segment is None:
         return None
-    text = re.sub(r"(?<=\w)\0+(?=\w)", " ", _text(segment)).replace("\0", "")
+    text = re.sub(rf"(?<=[\w{MARKS}])\0+(?=\w)", " ", _text(segment)).replace("\0", "")
     return re.sub(r"[ \t\r\n]+", " ", text).strip(" ")  # other spaces, such as U+00A0, are kept
 
 

@@ -43,7 +43,7 @@ function sentencesOf(text) {
     let begin = 0
     for (const match of line.matchAll(ends())) {
       const end = match.index + match[0].length
-      const next = line.slice(end, end + 1)
+      const next = line.slice(end).match(/./su)?.[0] ?? ""
       const word = wordsOf(line.slice(begin, match.index)).at(-1) ?? ""
       const hasCase = next !== next.toUpperCase() && !georgian.test(next)
       const isLowercase = hasCase && next === next.toLowerCase()

@@ -11,7 +11,7 @@ export const tagOf = (code) =>
   /^(?!(src|tgt|trg)$)[a-z]{2,3}([_-]\w+)*$/i.test(code) ? code.replaceAll("_", "-") : ""
 
 const RIGHT_TO_LEFT =
-  /^[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}]/u
+  /^[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}\p{Script=Adlam}\p{Script=Hanifi_Rohingya}]/u
 
 // Writing direction of a text, that of its first letter
 export const directionOf = (text) => (RIGHT_TO_LEFT.test(text.match(/\p{L}/u)?.[0]) ? "rtl" : "ltr")

@@ -157,7 +157,9 @@ class ClassificationTask(Task):
         gold = self.labels.table(part.labels)
         absent = 1 - probabilities if self.labels.several else 1.0
         right = np.where(gold, probabilities, absent)
-        loss = float(-np.log(np.maximum(right, 1e-30)).sum(1).mean())
+        # A text without a label of the training set has no loss.
+        num_texts = len(gold) if self.labels.several else max(1, gold.any(1).sum())
+        loss = float(-np.log(np.maximum(right, 1e-30)).sum() / num_texts)
         names = [*self.labels.names, *self.labels.unseen(part.labels)]
         truth = LabelSet(tuple(names), self.labels.several).table(part.labels)
         guesses = np.pad(answers, ((0, 0), (0, len(names) - len(self.labels.names))))
