@@ -773,7 +773,7 @@ def test_few_updates_are_warned_about_with_a_recipe(tmp_path):
         "model.embedding_size=4",
         "tokenizer=char",
     ]
-    several = ["trainer.max_epochs=3", "batching.sentences=8", "trainer.accumulate=4"]
+    several = ["trainer.max_epochs=3", "batching.sentences=4", "trainer.accumulate=4"]
     for more, count in (
         (["trainer.max_epochs=1"], 1),
         (several, 6),

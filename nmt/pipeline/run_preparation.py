@@ -2,6 +2,7 @@
 update."""
 
 import logging
+import math
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +18,6 @@ from nmt.foundation.extras import advice, installed
 from nmt.foundation.ranks import Ranks
 from nmt.storage.checkpoint import Checkpoint
 from nmt.storage.files import read_json_object
-from nmt.training.epoch_plan import EpochPlan
 from nmt.training.run_directory import CHECKPOINTS, RECORD, RunDirectory, versions
 from nmt.training.task import Task
 from nmt.training.task.translation_task import TranslationTask
@@ -104,16 +104,10 @@ def warn_of_few_updates(settings: TrainingSettings, task: Task, ranks: Ranks) ->
     is_excepted = is_generated or trainer["max_updates"] or getattr(settings, "init", None)
     if is_excepted or not isinstance(task, TranslationTask):
         return
-    plan = EpochPlan(
-        epoch=0,
-        batches=len(task.batches(0)),
-        ranks=ranks,
-        accumulate=trainer["accumulate"],
-        updates_before=0,
-        epochs=min(trainer["max_epochs"], task.epochs),
-        epochs_of_data=task.epochs,
-    )
-    updates = plan.total_updates
+    batches_per_update = trainer["accumulate"] * ranks.count
+    updates_per_epoch = math.ceil(len(task.batches(0)) / batches_per_update)
+    # A mixture may end within an epoch.
+    updates = math.floor(min(trainer["max_epochs"], task.epochs) * updates_per_epoch)
     limit, remedy = "trainer.max_epochs", "raise trainer.max_epochs"
     if task.epochs < trainer["max_epochs"]:
         limit, remedy = "data.config", "lengthen the stages of the mixture"

@@ -126,8 +126,8 @@ class TrainingState:
         buffers = dict(self.network.named_buffers()).keys() & self.network.state_dict().keys()
         if buffers:
             raise UserError(
-                f"network: checkpoints do not contain the buffer {min(buffers)}; use nn.Parameter "
-                "with requires_grad=False or, for a constant, register_buffer with persistent=False"
+                f"network: checkpoints do not contain the buffer {min(buffers)}; use a parameter "
+                "without gradient or, for a constant, a buffer that is not persistent"
             )
 
     def set_rate(self, total: int, epoch: float) -> None:
