@@ -16,6 +16,12 @@ def correct_dot(query, keys, values, mask):
     return torch.bmm(weights.unsqueeze(1), values).squeeze(1), weights
 
 
+def time_first_product(hidden, encoder_outputs, mask):
+    """hidden [1, B, H] and encoder_outputs [S, B, H] also broadcast if the batch comes first."""
+    scores = torch.sum(hidden * encoder_outputs, dim=2).t()
+    return scores.masked_fill(~mask, -1e9).softmax(1)
+
+
 def no_mask(hidden, encoder_outputs):
     """The attention of most first tutorials."""
     return softmax((encoder_outputs * hidden.unsqueeze(1)).sum(2), dim=1)
@@ -260,5 +266,13 @@ BROKEN = {
     LoopingDecoder: UNMASKED,
 }
 """Laws that each example breaks."""
-CORRECT = (correct_dot, Additive, WithLengths, PaddingMask, ScaledHeads, DecoderStep)
+CORRECT = (
+    correct_dot,
+    time_first_product,
+    Additive,
+    WithLengths,
+    PaddingMask,
+    ScaledHeads,
+    DecoderStep,
+)
 """Examples that keep all laws."""

@@ -453,6 +453,34 @@ def test_a_batch_of_pictures_is_padded_and_kept(tmp_path):
     assert float(result.values.max()) <= 1
     (tmp_path / "0.png").unlink()
     assert torch.equal(reader(names).values, result.values[:3])  # from memory
+    image(tmp_path, "1.png", size=(2, 2))
+    assert reader(names).sizes.tolist() == [[6, 3], [2, 2], [4, 5]]  # a changed file is read again
+
+
+def test_a_photo_is_read_upright(tmp_path):
+    """Cameras record their orientation in the EXIF data: 6 means that the image has to be turned clockwise."""
+    file = image(tmp_path, "a.png")
+    upright = np.asarray(Image.open(file))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(np.rot90(upright)).save(tmp_path / "photo.png", exif=exif)
+    assert (read_image(str(tmp_path / "photo.png"), 3, 100) == upright).all()
+
+
+@pytest.mark.parametrize("kept", ["image", "features"])
+def test_images_among_features_are_reported_and_features_among_images(kept, tmp_path):
+    np.savez(tmp_path / "f.npz", a=np.zeros((4, 6)), b=np.zeros((4, 6)))
+    names = [str(image(tmp_path, f"{k}.png")) for k in "cd"]
+    names = [*names[: 1 + (kept == "image")], *["f.npz#a", "f.npz#b"][(kept == "image") :]]
+    (tmp_path / "t.csv").write_text("image,caption\n" + "".join(f"{name},x\n" for name in names))
+    parts = {"train": str(tmp_path / "t.csv"), "validation": str(tmp_path / "t.csv")}
+    with pytest.raises(
+        UserError, match="has (pixels|features with 6 channels), but most rows have"
+    ):
+        Captions(**parts).load()
+    rows = Captions(**parts, bad="skip").load().train.source
+    assert len(rows) == 2
+    assert all((".npz" in row) == (kept == "features") for row in rows)
 
 
 @pytest.mark.parametrize("kind", ["npy", "npz", "safetensors", "parquet"])
@@ -622,7 +650,7 @@ def test_features_of_other_sizes_are_reported_before_anything_is_trained(tmp_pat
     names = {"train": str(tmp_path / "t.csv"), "validation": str(tmp_path / "t.csv@:2")}
     with pytest.raises(
         UserError,
-        match=r"2 of 4 rows.*f.npz#d: features of shape \[3\].*f.npz#c: has 7 channels, but most images have 6",
+        match=r"2 of 4 rows.*f.npz#d: features of shape \[3\].*f.npz#c: has features with 7 channels, but most rows have features with 6",
     ):
         Captions(**names).load()
     assert len(Captions(**names, bad="skip").load().train) == 2
@@ -1241,3 +1269,7 @@ def test_learnt_positions_are_those_of_the_row_and_the_column():
         for column in range(5):
             expected = encoder.rows.weight[row] + encoder.columns.weight[column]
             torch.testing.assert_close(positions[row, column], expected)
+    with pytest.raises(
+        UserError, match="at most 64 x 64 image positions, but a batch of images has"
+    ):
+        encoder.position(3, 65, torch.zeros(()))

@@ -69,13 +69,19 @@ def test_a_longer_training_is_tested_although_its_test_was_interrupted(tmp_path,
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr("nmt.training.task.translation_task.TranslationTask.test", interrupted)
-        with pytest.raises(Stopped):
-            resumed(folder, "trainer.max_epochs=4")
-    resumed(folder)
-    results = json.loads((folder / "results.json").read_text())
-    assert results["updates"] == 12
+    # In the test, and while its figures are drawn
+    for number, method in enumerate(("test", "draw")):
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                f"nmt.training.task.translation_task.TranslationTask.{method}", interrupted
+            )
+            with pytest.raises(Stopped):
+                resumed(folder, f"trainer.max_epochs={4 + number}")
+        resumed(folder)
+        results = json.loads((folder / "results.json").read_text())
+        assert results["updates"] == 12 + 3 * number
+        log = (folder / "train.log").read_text()
+        assert log.count("fingerprint of its weights") == number + 2
 
 
 def test_a_run_that_ended_by_patience_or_time_is_finished(tmp_path, caplog):

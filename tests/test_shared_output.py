@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from test_ranks import forks
 from nmt.foundation.errors import UserError
 from nmt.foundation.ranks import ALONE
 from nmt.inference import file_alignment, input_lines, output_sinks, scoring, shared_output
-from nmt.storage.lock import Lock
+from nmt.storage.lock import Lock, LockHeld
 
 GREEDY = ["search=greedy", "device=cpu"]
 
@@ -396,6 +397,37 @@ def test_a_folder_of_parts_has_one_writer(small_run, text, tmp_path):
     with Lock(tmp_path / "parts" / ".lock", "another command"):
         failed(run("translate", *work(small_run, text, f"{tmp_path}/parts/")), "parts/")
     assert not list((tmp_path / "parts").glob("part-*"))
+
+
+def test_a_refused_command_leaves_the_folder_of_the_other(tmp_path):
+    folder = f"{tmp_path}/parts/"
+    with shared_output.sink_of(ALONE, folder, 3, {"model": "m"}) as sink:
+        with pytest.raises(LockHeld), shared_output.sink_of(ALONE, folder, 3, {"model": "m"}):
+            pass
+        assert (tmp_path / "parts" / "manifest.json").exists()
+        for chunk in sink.own([["a"]]):
+            sink.write(chunk)
+    assert (tmp_path / "parts" / "_SUCCESS").exists()
+
+
+@pytest.mark.parametrize("policy", ["delete", "resume"])
+def test_a_full_disk_removes_the_file_or_leaves_it_to_be_continued(policy, tmp_path, caplog):
+    """The rest of the failed write fails once more when the file is closed."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20480, limits[1]))
+        with (
+            pytest.raises(UserError, match="cannot be written"),
+            output_sinks.open_sink(f"{tmp_path}/out", on_failure=policy) as sink,
+        ):
+            for _ in range(9):
+                sink.write(["x" * 100] * 60)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, previous)
+    assert bool(list(tmp_path.glob("out*"))) == (policy == "resume")
+    assert ("continue with resume=true" in caplog.text) == (policy == "resume")
 
 
 def test_a_link_as_output_stays_a_link(tmp_path):

@@ -173,10 +173,13 @@ class Probe:
         """Returns the first combination of argument layouts with which a call succeeds.
 
         If several mask layouts succeed, a layout with which padding has no influence is preferred.
+        If several layouts of the other arguments succeed, by broadcasting, the first whose weights
+        sum to 1 is preferred.
         """
         example = self.example()
         masks = LAYOUTS["mask"] if "mask" in self.roles.values() else [""]
         roles = sorted({*self.roles.values()} - {"mask"})
+        first_layouts: Mapping[str, str] = {}
         for combination in itertools.product(*(LAYOUTS[role] for role in roles)):
             layouts = dict(zip(roles, combination, strict=True))
             on_padding = {}
@@ -191,8 +194,14 @@ class Probe:
             if on_padding:
                 first = next(iter(on_padding))
                 best = min(on_padding, key=on_padding.__getitem__)
-                return {**layouts, "mask": best if on_padding[best] < MASKED else first}
-        return {}
+                layouts["mask"] = best if on_padding[best] < MASKED else first
+                weights = self._called(example, layouts).weights
+                if weights is None or torch.allclose(
+                    weights.sum(1), weights.new_ones(()), atol=1e-4
+                ):
+                    return layouts
+                first_layouts = first_layouts or layouts
+        return first_layouts
 
     def _influence_of_padding(self, example: AttentionExample, layouts: Mapping[str, str]) -> float:
         """Returns the attention weight of all padding or, without attention weights, the change of

@@ -1,6 +1,8 @@
 """Batches of images, read by name and cached in memory."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +26,8 @@ class Reader:
         self.read = read
         self.channels = channels
         self.settings = settings
-        self._cache: dict[str, np.ndarray] = {}
+        self._cache: dict[str, tuple[Any, np.ndarray]] = {}
+        """State of the file and content of each cached image, by name."""
         self._bytes = 0
 
     def __str__(self) -> str:
@@ -57,11 +60,24 @@ class Reader:
     def _read(self, name: str) -> np.ndarray:
         if not name:
             return np.zeros((0, 0, self.channels), np.uint8)
-        if name in self._cache:
-            return self._cache[name]
+        state = _state_of(name)
+        cached_state, cached = self._cache.get(name, (None, None))
+        if cached is not None and state in (cached_state, None):
+            return cached
         picture = self.read(name, self.channels, **self.settings)
+        added = picture.nbytes - (0 if cached is None else cached.nbytes)
         # Threads that read the same image at the same time may count its bytes twice.
-        if self._bytes + picture.nbytes <= CACHE_BYTES:
-            self._cache[name] = picture
-            self._bytes += picture.nbytes
+        if self._bytes + added <= CACHE_BYTES:
+            self._cache[name] = state, picture
+            self._bytes += added
         return picture
+
+
+def _state_of(name: str) -> tuple[int, int] | None:
+    """Returns the time of the last change and the size of an image file; None for a file that was
+    removed, an image in a table or archive, and a generated image."""
+    try:
+        status = Path(name).stat()
+    except (OSError, ValueError):
+        return None
+    return status.st_mtime_ns, status.st_size

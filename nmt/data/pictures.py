@@ -196,11 +196,12 @@ def thumbnail(name: str, longest: int) -> np.ndarray | None:
 
 def _decoded(name: str, file: str | Path | bytes) -> np.ndarray:
     require("PIL")
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     with reading(name, " as an image"):
         try:
             with Image.open(io.BytesIO(file) if isinstance(file, bytes) else file) as image:
+                ImageOps.exif_transpose(image, in_place=True)  # cameras record their orientation
                 return _pixels(image).reshape(image.height, image.width, -1)
         except UnidentifiedImageError:
             if not isinstance(file, bytes):

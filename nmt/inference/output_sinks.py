@@ -167,7 +167,8 @@ class FileSink(StreamSink):
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         with self._lock:
-            with self._named_errors(), self._file:
+            # After an error, `write` has already raised the error of a failed flush.
+            with contextlib.suppress(OSError) if kind else self._named_errors(), self._file:
                 # The content must be on the disk before the file is renamed.
                 if kind is None:
                     os.fsync(self._file.fileno())

@@ -219,10 +219,11 @@ def _shared(
                 if not keeps_parts:
                     whole = stack.enter_context(open_sink(output, work=work))
                 _claim_folder(folder, {**work, LINES_PER_PART: str(block_size * CHUNK)})
-                if job.count == 1:
+                name = f".lock-{job.number}" if job.count > 1 else ".lock"
+                lock = Lock(folder / name, f"output={output}")
+                if job.count == 1:  # only the holder of the lock may remove the folder
                     stack.push(partial(_leave, folder))
-                lock = f".lock-{job.number}" if job.count > 1 else ".lock"
-                stack.enter_context(Lock(folder / lock, f"output={output}"))
+                stack.enter_context(lock)
             except UserError as error:
                 problem = error
         # All ranks raise the problem of the first one, so that no rank waits for it.

@@ -278,7 +278,7 @@ class TrainingJob:
         return not failure
 
     def score(self, run: Run, epochs: int = 0) -> float | None:
-        # A process that is killed while it draws the results has finished its training.
+        # A process may be killed after its run is finished.
         if run.record().get("failure") and not run.finished:
             return None
         scores = [

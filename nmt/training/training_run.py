@@ -201,9 +201,10 @@ def _conclude(
         "peak_memory_mb": peak_memory(),
         **facts,
     }
-    files.write_text("results.json", json.dumps(record, indent=2, ensure_ascii=False))
     _draw_curve(task, files)
     task.draw(files.path)
+    # The last file: a run with results is finished.
+    files.write_text("results.json", json.dumps(record, indent=2, ensure_ascii=False))
     for line in final.lines:
         log.info("%s %s", final.part, line)
     log.info(

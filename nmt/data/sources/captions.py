@@ -197,8 +197,9 @@ class Captions:
     def _usable(self, rows: list[Captioned], file: Path) -> list[Captioned]:
         """Returns the valid rows of a table of captions.
 
-        A row is invalid if it has no caption, if its image cannot be read, or if the number of
-        channels of its image is not the most common one. A row with a source text needs no image.
+        A row is invalid if it has no caption, if its image cannot be read, or if most other rows
+        have features with another number of channels, or images of pixels instead of features. A
+        row with a source text needs no image.
 
         If there are invalid rows, raises UserError if `data.bad=refuse`; otherwise, logs a warning.
         """
@@ -209,16 +210,17 @@ class Captions:
                 readable.append(replace(row, info=self._check(row)))
             except UserError as error:  # errors are collected for a single message
                 faults.append(str(error))
-        counts = Counter(row.info.channels for row in readable if row.info.channels)
+        counts = Counter(_content_of(row) for row in readable if row.picture)
         usual = max(counts, key=counts.__getitem__, default=None)
+        usable = [row for row in readable if not row.picture or _content_of(row) == usual]
         faults += [
-            f"{row.picture}: has {row.info.channels:,} channels, but most images have {usual:,}"
+            f"{row.picture}: has {_content_of(row)}, but most rows have {usual}"
             for row in readable
-            if row.info.channels not in (None, usual)
+            if row not in usable
         ]
         if faults:
             self._report(faults, len(rows), file)
-        return [row for row in readable if row.info.channels in (None, usual)]
+        return usable
 
     def _check(self, row: Captioned) -> PictureInfo:
         if not row.captions:
@@ -238,6 +240,12 @@ class Captions:
                 f"{file}: {count} are invalid ({listing}). Fix these rows, or set data.bad=skip"
             )
         log.warning("%s: skipped %s as invalid: %s", file, count, listing)
+
+
+def _content_of(row: Captioned) -> str:
+    """Returns what the image of a row consists of, for messages: pixels, or features."""
+    channels = row.info.channels
+    return "pixels" if channels is None else f"features with {channels:,} channels"
 
 
 def _table_of(name: str) -> Path:

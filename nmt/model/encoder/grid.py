@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from nmt.data.picture_reader import Reader
 from nmt.data.pictures import read_features
+from nmt.foundation.errors import UserError
 from nmt.foundation.interfaces import Encoded, Pictures
 from nmt.foundation.ranges import Fraction, Width
 from nmt.model.encoder import Encoder
@@ -123,7 +124,7 @@ class Grid(Encoder):
         rows, columns: numbers of rows and columns of the grid
         like: tensor with the dtype and device of the result
 
-        Raises ValueError if there are more rows or columns than learnt position embeddings.
+        Raises UserError if there are more rows or columns than learnt position embeddings.
         """
         if self.positions == "none":
             return like.new_zeros(())
@@ -133,10 +134,10 @@ class Grid(Encoder):
             parts = [of_rows.expand(-1, columns, -1), of_columns.expand(rows, -1, -1)]
             return torch.cat(parts, -1)  # [rows, columns, M]
         if max(rows, columns) > LEARNT_POSITIONS:
-            raise ValueError(
+            raise UserError(
                 f"encoder.positions=learnt supports at most {LEARNT_POSITIONS} x "
-                f"{LEARNT_POSITIONS} image positions, but an image has {rows} x {columns}: set "
-                "encoder.positions=sinusoidal"
+                f"{LEARNT_POSITIONS} image positions, but a batch of images has {rows} x {columns}: "
+                "scale the images down, or train with encoder.positions=sinusoidal"
             )
         return self.rows.weight[:rows].unsqueeze(1) + self.columns.weight[:columns]
 
