@@ -232,8 +232,8 @@ class Metric:
             is_spaced = name == "ter" and self.tokenize == "char"
             spaced = _with_spaces if is_spaced else list
             score = metric.corpus_score(spaced(hypotheses), [spaced(stream) for stream in streams])
-            signature = f"{metric.get_signature()}{'|characters' if is_spaced else ''}"
-            results[name] = Result(score.score, signature)
+            suffix = "|characters" if is_spaced else ""
+            results[name] = Result(score.score, f"{metric.get_signature()}{suffix}")
             if name == "bleu" and not score.totals[-1]:
                 self._warn_of_short_references(metric, sets)
         fold = str.lower if self.lowercase else str

@@ -335,8 +335,10 @@ class TrainingState:
 
 def _settings_of(optimizer: Any) -> list[dict[str, Any]]:
     """Returns the settings of each parameter group of an optimizer."""
-    groups = optimizer.param_groups
-    return [{key: value for key, value in group.items() if key != "params"} for group in groups]
+    return [
+        {key: value for key, value in group.items() if key != "params"}
+        for group in optimizer.param_groups
+    ]
 
 
 def _add_buffers_of_rmsprop(optimizer: Any) -> None:

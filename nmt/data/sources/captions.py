@@ -212,12 +212,12 @@ class Captions:
                 faults.append(str(error))
         counts = Counter(_content_of(row) for row in readable if row.picture)
         usual = max(counts, key=counts.__getitem__, default=None)
-        usable = [row for row in readable if not row.picture or _content_of(row) == usual]
-        faults += [
-            f"{row.picture}: has {_content_of(row)}, but most rows have {usual}"
-            for row in readable
-            if row not in usable
-        ]
+        usable: list[Captioned] = []
+        for row in readable:
+            if row.picture and _content_of(row) != usual:
+                faults.append(f"{row.picture}: has {_content_of(row)}, but most rows have {usual}")
+            else:
+                usable.append(row)
         if faults:
             self._report(faults, len(rows), file)
         return usable
@@ -244,8 +244,9 @@ class Captions:
 
 def _content_of(row: Captioned) -> str:
     """Returns what the image of a row consists of, for messages: pixels, or features."""
-    channels = row.info.channels
-    return "pixels" if channels is None else f"features with {channels:,} channels"
+    if row.info.channels is None:
+        return "pixels"
+    return f"features with {row.info.channels:,} channels"
 
 
 def _table_of(name: str) -> Path:
