@@ -259,7 +259,8 @@ class Metric:
     def _warn_of_references(
         self, hypotheses: Sequence[str], first: Sequence[str], sets: Sequence[Sequence[str]]
     ) -> None:
-        """Logs warnings for missing references, and for a tokenizer that does not match the script.
+        """Logs warnings for missing references, for references with another Unicode form than the
+        translations, and for a tokenizer that does not match the script.
 
         hypotheses: translations
         first: first reference of each line

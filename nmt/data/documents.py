@@ -20,8 +20,8 @@ longer sentences are split."""
 SENTENCE_END = re.compile(
     r"(?<=[.!?…؟۔।॥።፧፨՞։။།])[\"'”’)\]]*\s+|(?<=[。！？])(?![。！？」』）”’\"')\]])"
 )
-"""Pattern of the end of a sentence: a mark before a space, with marks of Arabic, Urdu, Hindi, Amharic,
-Armenian, Burmese and Tibetan, or a Chinese or Japanese mark."""
+"""Pattern of the end of a sentence: a mark before a space, including the marks of Arabic, Urdu,
+Hindi, Amharic, Armenian, Burmese and Tibetan, or a Chinese or Japanese mark."""
 ABBREVIATION = re.compile(
     r"(\w|(\w\.)+\w|dr|mr|mrs|ms|prof|st|jr|sr|vs|etc|e\.g|i\.e|no|nr|vol|fig|approx|dept|gen|col|"
     r"lt|sgt|rev|hon|inc|ltd|co|hr|fr|bzw|ca|usw|ing|mag|mme|mlle|m|sra|srta|dott|avv|ing)\.",

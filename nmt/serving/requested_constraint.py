@@ -1,11 +1,10 @@
 """The search constraint that the fields of a request describe."""
 
 import re
-import unicodedata
 
 from nmt.inference.constraint import Constraint
 from nmt.serving.request_fields import Fields
-from nmt.tokenizer.words import MARKS, spaceless
+from nmt.tokenizer.words import lengthens
 
 
 def constraint_of(fields: Fields, sentence: str, *, is_first: bool) -> Constraint | None:
@@ -49,8 +48,4 @@ def _inside_word(text: str, position: int) -> bool:
     """Returns whether a word continues across a position between two characters. Words of scripts
     without spaces, such as that of Japanese, have no visible boundaries, so they never do."""
     neighbours = text[max(0, position - 1) : position + 1]
-    return 0 < position < len(text) and all(
-        (character in MARKS or unicodedata.category(character)[0] in "LN")
-        and not spaceless(character)
-        for character in neighbours
-    )
+    return 0 < position < len(text) and all(map(lengthens, neighbours))

@@ -118,7 +118,11 @@ class TrainingState:
         self.scaler = torch.amp.GradScaler(self.parameters[0].device.type, enabled=scale)
         self.optimized = [p for group in optimizer.param_groups for p in group["params"]]
         self.base_rates = [group["lr"] for group in optimizer.param_groups]
-        self._configured = _settings_of(optimizer)
+        self._configured = [
+            {key: value for key, value in group.items() if key != "params"}
+            for group in optimizer.param_groups
+        ]
+        """Settings of each parameter group of the optimizer, from the configuration."""
 
     def _check_buffers(self) -> None:
         """Raises UserError if the network has a persistent buffer, because checkpoints contain only
@@ -273,9 +277,9 @@ class TrainingState:
             json.dumps(state)
         except TypeError as error:
             raise UserError(
-                f"the state of the optimizer or of the schedule cannot be saved ({error}); a plugin "
-                "may keep tensors in the optimizer's state of each parameter, and elsewhere only "
-                "numbers and text"
+                f"the state of the optimizer or of the schedule cannot be saved ({error}); use "
+                "tensors only in the optimizer's state of a parameter, and numbers and text "
+                "elsewhere"
             ) from error
         return state, tensors
 
@@ -331,14 +335,6 @@ class TrainingState:
             changed = [key for key in settings if before.get(key, ...) != as_saved[key]]
             group.update({key: settings[key] for key in changed})
         _add_buffers_of_rmsprop(self.optimizer)
-
-
-def _settings_of(optimizer: Any) -> list[dict[str, Any]]:
-    """Returns the settings of each parameter group of an optimizer."""
-    return [
-        {key: value for key, value in group.items() if key != "params"}
-        for group in optimizer.param_groups
-    ]
 
 
 def _add_buffers_of_rmsprop(optimizer: Any) -> None:

@@ -136,8 +136,8 @@ class Grid(Encoder):
         if max(rows, columns) > LEARNT_POSITIONS:
             raise UserError(
                 f"encoder.positions=learnt supports at most {LEARNT_POSITIONS} x "
-                f"{LEARNT_POSITIONS} image positions, but a batch of images has {rows} x {columns}: "
-                "scale the images down, or train with encoder.positions=sinusoidal"
+                f"{LEARNT_POSITIONS} image positions, but a batch of images has {rows} x "
+                f"{columns}: scale the images down, or train with encoder.positions=sinusoidal"
             )
         return self.rows.weight[:rows].unsqueeze(1) + self.columns.weight[:columns]
 
