@@ -118,6 +118,15 @@ def test_the_example_translates_as_the_model_does(exported, small_run, no_repeat
     assert result.stdout.decode().splitlines() == translator.translate(lines)
 
 
+def test_the_example_removes_the_line_ends_of_windows(exported):
+    script = (exported / "translate.py").read_text().replace(
+        "Model(sys.argv[1])", "__import__('types').SimpleNamespace(translate=repr)"
+    )  # fmt: skip
+    command = [sys.executable, "-c", script, exported]
+    result = subprocess.run(command, input=b"a b\r\n\r\nc\rd\n", capture_output=True, check=True)
+    assert result.stdout.decode().splitlines() == ["'a b'", "''", "'c\\rd'"]
+
+
 def test_the_example_ends_quietly_if_its_reader_ends(exported):
     """As with: python translate.py FOLDER < FILE | head"""
     command = [sys.executable, exported / "translate.py", exported]

@@ -40,6 +40,15 @@ def both(pairs):
     return list(zip(pairs.source, pairs.target, strict=True))
 
 
+def tar_of(content, form):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=form) as archive:
+        info = tarfile.TarInfo("t.en")
+        info.size = len(content)
+        archive.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
 WIDE = ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"]
 
 
@@ -187,10 +196,12 @@ def test_the_first_regional_variant_of_a_language_is_read(tmp_path):
         (lzma.compress(b"a\n"), "compressed by xz; .* ends with .xz"),
         (bz2.compress(b"a\n"), "compressed by bzip2; .* ends with .bz2"),
         (b"PK\x03\x04a", "a ZIP archive"),
-        (b"PAR1\n\x80", "a Parquet table; use data=parquet"),
+        (tar_of(b"a\n", tarfile.GNU_FORMAT), "a tar archive"),
+        (tar_of(b"a\n", tarfile.USTAR_FORMAT), "a tar archive"),
+        (b"PAR1\n\x80", "a Parquet table"),
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "a binary file, not text"),
     ],
-    ids=["gz", "xz", "bz2", "zip", "parquet", "png"],
+    ids=["gz", "xz", "bz2", "zip", "tar", "ustar", "parquet", "png"],
 )
 def test_binary_files_are_named(tmp_path, content, message):
     with pytest.raises(UserError, match=message):

@@ -86,6 +86,12 @@ def test_weights_are_a_distribution_under_autocast(normalizer):
     torch.testing.assert_close(weights.sum(-1), torch.ones(B, T))
 
 
+@pytest.mark.parametrize("normalizer", [Softmax(), Sparsemax(), Entmax15()])
+def test_scores_that_are_nan_give_weights_that_are_nan(normalizer):
+    """trainer.on_nan reacts to the loss."""
+    assert normalizer(torch.full((2, 3), torch.nan)).isnan().all()
+
+
 class Flat(Softmax):
     """A normaliser of a user, with the same weight at each position."""
 
@@ -382,6 +388,17 @@ def test_coverage_equals_its_equations():
             covered = [
                 c + float(a) / f for c, a, f in zip(covered, weights, fertility, strict=True)
             ]
+
+
+def test_coverage_is_finite_with_a_fertility_of_zero():
+    """The sigmoid of -200 is 0 in float32."""
+    score = Coverage(query_size=SIZE, memory_size=1, size=5, fertility=2.0)
+    torch.nn.init.constant_(score.fertility_layer.weight, -200.0)
+    keys = score.keys(torch.ones(1, S, 1))
+    scores = score(torch.randn(1, 1, 5), keys, torch.full((1, 1, S), 0.5))
+    scores.sum().backward()
+    gradients = [parameter.grad for parameter in score.parameters() if parameter.grad is not None]
+    assert all(torch.isfinite(values).all() for values in (scores, *gradients))
 
 
 @torch.no_grad()

@@ -12,6 +12,7 @@ from nmt.configuration.configure import configure_single
 from nmt.foundation.errors import Stopped, UserError
 from nmt.pipeline.resumed_training import _changes_scores
 from nmt.storage import checkpoint as ckpt
+from nmt.storage.averaging import average_checkpoints
 from nmt.training.run_directory import RunDirectory
 from nmt.training.state import TrainingState
 
@@ -253,6 +254,11 @@ def test_an_average_is_recorded_apart_from_the_last_validation(tmp_path, monkeyp
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     records = [record for record in map(json.loads, lines) if record["kind"] == "validation"]
     assert [record.get("averaged", False) for record in records] == [False, False, True]
+    # The snapshots are models.
+    snapshots = [str(file) for file in folder.glob("snapshot-*")]
+    average_checkpoints(models=snapshots, output=str(tmp_path / "mean.safetensors"))
+    mean, best = ckpt.read(tmp_path / "mean.safetensors"), ckpt.read(folder / ckpt.BEST)
+    torch.testing.assert_close(mean.weights, best.weights, rtol=0, atol=0)
 
 
 def test_a_loss_does_not_depend_on_the_limits_of_translations(tmp_path):

@@ -46,6 +46,18 @@ def test_files_of_a_folder_in_the_order_of_their_names(tmp_path):
     assert find_input(str(tmp_path)).digest() != find_input(str(tmp_path / "part-00000")).digest()
 
 
+def test_errors_of_a_folder_name_file_and_line(tmp_path):
+    (tmp_path / "a.txt").write_bytes(content(LINES))
+    (tmp_path / "b.txt").write_text("good\nbad\n")
+
+    def check(line):
+        if line == "bad":
+            raise UserError("not good")
+
+    with pytest.raises(UserError, match=rf"^{tmp_path}/b\.txt, line 2: not good$"):
+        find_input(str(tmp_path)).require(check)
+
+
 @pytest.mark.parametrize("protocol", ["memory", "file"])
 def test_object_stores(store, tmp_path, protocol):
     folder = store if protocol == "memory" else f"file://{tmp_path}/store"

@@ -27,12 +27,15 @@ downloaded.
 """
 LFS_ADVICE = "a pointer of Git LFS, not the file itself: run git lfs pull"
 BINARY_HEADS = {
+    LFS_POINTER: LFS_ADVICE,
     rb"\x1f\x8b": "compressed by gzip; give the file a name that ends with .gz",
     rb"\xfd7zXZ\0": "compressed by xz; give the file a name that ends with .xz",
     rb"BZh\d1AY&SY": "compressed by bzip2; give the file a name that ends with .bz2",
     rb"\x28\xb5\x2f\xfd": "compressed by Zstandard; give the file a name that ends with .zst",
-    rb"PK\x03\x04": "a ZIP archive; use data=archive for a corpus of OPUS, or unpack the file",
-    rb"PAR1(?=[\0-\x08\x0e-\x1f]|\n[\x80-\xff])": "a Parquet table; use data=parquet",
+    rb"PK\x03\x04": "a ZIP archive; unpack it, or train with data=archive",
+    rb"(?s:.{257})ustar[\0 ]": "a tar archive; unpack it, or train with data=archive",
+    rb"PAR1(?=[\0-\x08\x0e-\x1f]|\n[\x80-\xff])": "a Parquet table; write a column as text, or train "
+    "with data=parquet",
 }
 """Descriptions of files that are not text, with the remedy, by a pattern of their first bytes."""
 Errors = Literal["strict", "replace"]
@@ -56,8 +59,6 @@ def check_head(data: bytes, name: str) -> None:
     for pattern, problem in BINARY_HEADS.items():
         if re.match(pattern, head):
             raise UserError(f"{name}: {problem}")
-    if head.startswith(LFS_POINTER):
-        raise UserError(f"{name}: {LFS_ADVICE}")
     has_nul = b"\0" in head
     if has_nul and not _is_utf8(head):
         raise UserError(f"{name}: a binary file, not text")

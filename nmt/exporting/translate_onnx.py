@@ -120,13 +120,13 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     if sys.stdin is None:
         sys.exit("stdin is closed; run: python translate.py FOLDER < FILE")
-    # UTF-8, with or without a byte order mark, and \n line ends, independent of the locale
+    # UTF-8, with or without a byte order mark, and line ends \n and \r\n, independent of the locale
     sys.stdin.reconfigure(encoding="utf-8-sig", errors="replace", newline="\n")
     sys.stdout.reconfigure(encoding="utf-8")
     model = Model(sys.argv[1])
     try:
         for line in sys.stdin:
-            print(model.translate(line.removesuffix("\n")), flush=True)
+            print(model.translate(line.removesuffix("\n").removesuffix("\r")), flush=True)
     except BrokenPipeError:  # as with: python translate.py FOLDER < FILE | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)

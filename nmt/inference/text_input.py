@@ -110,13 +110,15 @@ class TextInput:
                     )
 
     def require(self, check: Callable[[str], object], errors: Errors = "strict") -> None:
-        """Checks all lines. Raises UserError with the line number for the first invalid line.
+        """Checks all lines. Raises UserError with file and line number for the first invalid line.
 
         check: function that raises UserError for an invalid line
         errors: treatment of bytes that are not UTF-8
         """
-        for number, line in enumerate(self.lines(errors), 1):
-            checked(check, line, f"{self}, line {number:,}")
+        for file in self.files:
+            lines = TextInput(self.name, [file], self.column).lines(errors)
+            for number, line in enumerate(lines, 1):
+                checked(check, line, f"{file}, line {number:,}")
 
     def _cells(self, file: Path | RemoteFile) -> Iterator[str]:
         """Yields the cells of a column of a Parquet file."""

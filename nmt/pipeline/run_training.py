@@ -51,7 +51,7 @@ from nmt.training.run_directory import (
     claim,
     claim_fresh,
     clear,
-    snapshot_name,
+    snapshot_file,
     started_in,
     versions,
 )
@@ -212,7 +212,7 @@ def _check_weights(
             f"resume={path}: {ckpt.BEST} not found, which has the best weights (update "
             f"{progress.best_update:,}); copy it into the folder"
         )
-    snapshots = [Path(path, snapshot_name(n)) for n, _ in saved_progress(saved).snapshots]
+    snapshots = [snapshot_file(Path(path), n) for n, _ in saved_progress(saved).snapshots]
     missing = [file.name for file in snapshots if not file.exists()]
     is_averaged = progress.averaged and limits_reached(settings, saved)  # only the test remains
     if missing and settings.trainer["average"] and not is_averaged:

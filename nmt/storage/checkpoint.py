@@ -171,9 +171,8 @@ def _downloaded(model: str, key: str) -> Path:
     try:
         return Path(huggingface_hub.hf_hub_download(name, BEST, revision=revision or None))
     except Exception as error:  # the download may raise many types of errors
-        reason = first_line(error)
         raise UserError(
-            f"{key}={model}: cannot be downloaded from the Hugging Face Hub ({reason})"
+            f"{key}={model}: cannot be downloaded from the Hugging Face Hub ({first_line(error)})"
         ) from error
 
 

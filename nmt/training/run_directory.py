@@ -74,9 +74,12 @@ INITIAL = "last-00000000.safetensors"
 """Name of the checkpoint of a run with `trainer.keep` before its first update."""
 
 
-def snapshot_name(update: int) -> str:
-    """Returns the file name of the weights after an update that `trainer.average` may average."""
-    return f"snapshot-{update:08d}.safetensors"
+def snapshot_file(folder: Path, update: int) -> Path:
+    """Returns the path of the weights after an update that `trainer.average` may average.
+
+    folder: run folder
+    """
+    return folder / f"snapshot-{update:08d}.safetensors"
 
 
 @functools.cache
@@ -252,7 +255,7 @@ class RunDirectory(Callback):
         # After a return to an earlier state, the copies with higher numbers are outdated.
         latest = [file for file in copies if file <= copy][:num_copies]
         # The saved state named its snapshots until it was replaced.
-        named = [self._snapshot(update) for update, _ in state["progress"]["snapshots"]]
+        named = [snapshot_file(self.path, update) for update, _ in state["progress"]["snapshots"]]
         for old in {*copies, *self.path.glob(f"snapshot-{DIGITS}.safetensors")} - {*latest, *named}:
             old.unlink(missing_ok=True)
 
@@ -261,18 +264,22 @@ class RunDirectory(Callback):
         return saved.meta["training"], saved.tensors
 
     def save_best(self, state: dict[str, Any], weights: dict[str, Tensor]) -> None:
-        model = {f"model/{name}": tensor for name, tensor in weights.items()}
-        ckpt.write(self.path / ckpt.BEST, {**self.meta, **state}, {**self.tensors, **model})
+        self._save_model(self.path / ckpt.BEST, state, weights)
 
     def save_snapshot(self, update: int, weights: dict[str, Tensor]) -> None:
-        ckpt.write(self._snapshot(update), {}, weights)
+        self._save_model(snapshot_file(self.path, update), {"update": update}, weights)
+
+    def _save_model(
+        self, file: Path, state: Mapping[str, Any], weights: Mapping[str, Tensor]
+    ) -> None:
+        model = {f"model/{name}": tensor for name, tensor in weights.items()}
+        ckpt.write(file, {**self.meta, **state}, {**self.tensors, **model})
 
     def average(self, updates: Sequence[int]) -> dict[str, Tensor]:
-        parts = [ckpt.read(self._snapshot(update)).tensors for update in updates]
+        snapshots = [ckpt.read(snapshot_file(self.path, update)) for update in updates]
+        # Snapshots of older versions contain only weights.
+        parts = [saved.weights or saved.tensors for saved in snapshots]
         return {name: torch.stack([part[name] for part in parts]).mean(0) for name in parts[0]}
-
-    def _snapshot(self, update: int) -> Path:
-        return self.path / snapshot_name(update)
 
     # Methods of `Callback`
 

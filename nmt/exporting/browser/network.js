@@ -161,7 +161,7 @@ class Network {
     const fertility =
       score === "coverage" &&
       product(this.get(`${name}.fertility_layer.weight`), memory.values).map(
-        ([x]) => this.settings.fertility * sigmoid(x),
+        ([x]) => this.settings.fertility * Math.max(sigmoid(x), 1e-6),
       )
     return { ...memory, keys, heads: valuesByHead, fertility }
   }

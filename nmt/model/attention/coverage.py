@@ -42,8 +42,9 @@ class Coverage(Score):
         """Returns the attention keys: projected annotations, with the fertility of each position as
         the last feature."""
         hidden = self.key_layer(values)  # [B, S, size]
-        fertility = self.fertility * torch.sigmoid(self.fertility_layer(values))  # [B, S, 1]
-        return torch.cat([hidden, fertility], -1)  # [B, S, size + 1]
+        # The lower bound keeps the quotient of coverage and fertility, and its gradient, finite.
+        share = torch.sigmoid(self.fertility_layer(values)).clamp(min=1e-6)  # [B, S, 1]
+        return torch.cat([hidden, self.fertility * share], -1)  # [B, S, size + 1]
 
     def forward(
         self,

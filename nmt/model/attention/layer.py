@@ -261,7 +261,8 @@ class Attention(nn.Module):
             weights = by_head.flatten(-2) / heads
         state = tuple(total + weights.squeeze(1) for total in attended), window_state
         if gate is not None:
-            weights = weights * torch.sigmoid(gate)  # β, [N, T, 1]
+            # The lower bound lets `_without_gate` divide by β.
+            weights = weights * torch.sigmoid(gate).clamp(min=1e-6)  # β, [N, T, 1]
         return weights, state
 
     def weights(self, query: Float[Tensor, "N T P"], memory: Prepared) -> Float[Tensor, "N T S"]:

@@ -31,7 +31,8 @@ class Entmax15:
         mean_square = (ranked**2).cumsum(-1) / k  # [… S], of the k largest scores
         spread = (1 - k * (mean_square - mean**2)) / k  # [… S]
         taus = mean - spread.clamp(min=0).sqrt()  # [… S], the threshold of a support of k
-        size = (taus <= ranked).sum(-1, keepdim=True)  # [… 1], of the support
+        # At least 1 even if the scores are NaN, so that the weights are NaN and no index is invalid.
+        size = (taus <= ranked).sum(-1, keepdim=True).clamp(min=1)  # [… 1], of the support
         # Recomputed, because the root of 0, of another k, would have the gradient NaN.
         tau = mean.gather(-1, size - 1) - spread.gather(-1, size - 1).sqrt()  # [… 1]
         return torch.relu(x - tau) ** 2

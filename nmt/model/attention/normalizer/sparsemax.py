@@ -24,6 +24,7 @@ class Sparsemax:
         ranked = z.sort(-1, descending=True).values.clamp(min=-2.0)  # [… S]
         k = torch.arange(1, z.size(-1) + 1, device=z.device, dtype=z.dtype)  # [S]
         sums = ranked.cumsum(-1)  # [… S], of the k largest scores
-        size = (1 + k * ranked > sums).sum(-1, keepdim=True)  # [… 1], of the support
+        # At least 1 even if the scores are NaN, so that the weights are NaN and no index is invalid.
+        size = (1 + k * ranked > sums).sum(-1, keepdim=True).clamp(min=1)  # [… 1], of the support
         tau = (sums.gather(-1, size - 1) - 1) / size  # [… 1], the threshold
         return torch.relu(z - tau)
